@@ -1,0 +1,30 @@
+# Each target does all its own set-up: a fresh machine needs Python 3.11 or later and nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install demo test check clean
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "gobrrr needs Python 3.11 or later: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[torch,nvidia,dev]'
+	@touch $@
+
+demo: install
+	$(BIN)/gobrrr machine
+	$(BIN)/gobrrr count examples/transformer.py:training
+
+check: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: check
+	$(BIN)/pytest
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,54 @@
+"""The command line: one file a command, imported only when it is called, and the one place of exit codes."""
+
+import sys
+from importlib import import_module
+
+import click
+
+from gobrrr.errors import GobrrrError, Interrupted
+
+# The help lines stand here so that `gobrrr --help` imports click and nothing else.
+COMMANDS = {
+    "machine": "Measure this machine (cached) and draw its roofline.",
+    "count": "FLOPs, bytes and memory of every op of a workload, on fake tensors.",
+}
+
+
+class Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"gobrrr.cli.{cmd_name}").command
+        command.help = command.help or COMMANDS[ctx.info_name or cmd_name]
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gobrrr")
+def gobrrr() -> None:
+    """Tell me what limits my PyTorch step, from first principles; fix it; prove it."""
+
+
+def main() -> None:
+    """Runs the command line and exits with the code that the error tree documents."""
+    try:
+        code = gobrrr.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("gobrrr: interrupted", err=True)
+        code = Interrupted.exit_code
+    except GobrrrError as error:
+        click.echo(f"gobrrr: {error}", err=True)
+        code = error.exit_code
+    sys.exit(code)

@@ -1,0 +1,168 @@
+"""Dataclasses to versioned JSON and back.
+
+A document is a frozen dataclass with a `SCHEMA` name and a `VERSION`. Its JSON says which version wrote it;
+a newer one is refused in a sentence, a key that we do not know is passed over, and a missing one takes its
+default. `null` is unknown; NaN and infinity are never written.
+"""
+
+import gzip
+import json
+import math
+import os
+import tempfile
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from gobrrr.errors import BadInput, Missing
+
+MAX_DOCUMENT_BYTES = 1 << 30
+"""A document larger than this once inflated is not one of ours, and reading on would exhaust memory."""
+
+
+class Document(Protocol):
+    SCHEMA: ClassVar[str]
+    VERSION: ClassVar[int]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+D = TypeVar("D", bound=Document)
+
+
+def to_data(value: Any) -> Any:
+    """Plain JSON data: dataclasses become objects, tuples lists, a number that is not finite null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_data(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): to_data(item) for key, item in value.items()}
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return value
+    return [to_data(item) for item in value]
+
+
+def document_data(document: Document) -> dict[str, Any]:
+    """The document's data with its version first."""
+    return {"schema_version": document.VERSION, **to_data(document)}
+
+
+def dumps(document: Document) -> str:
+    return json.dumps(document_data(document), allow_nan=False, ensure_ascii=False)
+
+
+def write(document: Document, path: Path) -> None:
+    """The whole file or none of it: written beside and renamed; `.gz` compresses."""
+    data = dumps(document).encode()
+    if path.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)
+    beside: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(beside).replace(path)
+    except OSError as error:
+        if beside is not None:
+            Path(beside).unlink(missing_ok=True)
+        raise Missing(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def read(kind: type[D], path: Path) -> D:
+    """The document in that file, or a `BadInput` that says in what way it is none."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            raw = file.read(MAX_DOCUMENT_BYTES + 1)
+        if len(raw) > MAX_DOCUMENT_BYTES:
+            raise BadInput(f"{path} holds more than {MAX_DOCUMENT_BYTES >> 20} MiB: not a {kind.SCHEMA} file")
+        data = json.loads(raw)
+    except FileNotFoundError:
+        raise BadInput(f"{path} does not exist") from None
+    except (OSError, EOFError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path} is not a readable {kind.SCHEMA} file: {error}") from None
+    try:
+        return from_document(kind, data)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+def from_document(kind: type[D], data: Any) -> D:
+    """The typed document in plain JSON data."""
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if not isinstance(version, int):
+        raise BadInput(f"not a {kind.SCHEMA} document: it has no schema_version")
+    if version > kind.VERSION:
+        raise BadInput(
+            f"{kind.SCHEMA} schema {version} is newer than {kind.VERSION}, our newest: upgrade gobrrr"
+        )
+    result: D = _typed(kind, data, kind.SCHEMA)
+    return result
+
+
+def _typed(kind: Any, data: Any, where: str) -> Any:
+    """`data` as a value of the annotated type, checked on the way; `where` is the path for the error."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return _typed_union(get_args(kind), data, where)
+    if origin is Literal:
+        return _checked(data in get_args(kind), data, where)
+    if is_dataclass(kind):
+        return _typed_dataclass(kind, data, where)
+    if origin in (tuple, list, Sequence):
+        return _typed_sequence(get_args(kind), _checked(isinstance(data, list), data, where), where)
+    if origin in (dict, Mapping):
+        _, value = get_args(kind)
+        _checked(isinstance(data, dict), data, where)
+        return {key: _typed(value, item, f"{where}.{key}") for key, item in data.items()}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(_checked(data in [member.value for member in kind], data, where))
+    if kind is float:
+        return float(_checked(isinstance(data, int | float) and not isinstance(data, bool), data, where))
+    if kind is int:
+        return _checked(isinstance(data, int) and not isinstance(data, bool), data, where)
+    return _checked(kind is Any or isinstance(data, kind), data, where)
+
+
+def _typed_union(options: tuple[Any, ...], data: Any, where: str) -> Any:
+    if data is None and types.NoneType in options:
+        return None
+    error = BadInput(f"{where} holds {type(data).__name__}")
+    for option in options:
+        if option is not types.NoneType:
+            try:
+                return _typed(option, data, where)
+            except BadInput as mismatch:
+                error = mismatch
+    raise error
+
+
+def _typed_dataclass(kind: Any, data: Any, where: str) -> Any:
+    _checked(isinstance(data, dict), data, where)
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for field in fields(kind):
+        if field.name in data:
+            values[field.name] = _typed(hints[field.name], data[field.name], f"{where}.{field.name}")
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise BadInput(f"{where} lacks {field.name!r}")
+    return kind(**values)
+
+
+def _typed_sequence(item_types: tuple[Any, ...], data: list[Any], where: str) -> tuple[Any, ...]:
+    if (len(item_types) == 2 and item_types[1] is Ellipsis) or len(item_types) == 1:
+        item_types = (item_types[0],) * len(data)
+    _checked(len(item_types) == len(data), data, where)
+    pairs = zip(item_types, data, strict=True)
+    return tuple(_typed(kind, item, f"{where}[{index}]") for index, (kind, item) in enumerate(pairs))
+
+
+def _checked(holds: bool, data: Any, where: str) -> Any:  # noqa: FBT001 (a guard reads as a sentence)
+    if not holds:
+        raise BadInput(f"{where} cannot be {json.dumps(data)[:60]}")
+    return data
