@@ -1,1 +1,18 @@
 """gobrrr: tell me what limits my PyTorch step, from first principles; fix it; prove it."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gobrrr.work.registry import formula as formula
+    from gobrrr.workload import Workload as Workload
+
+_HOMES = {"Workload": "gobrrr.workload", "formula": "gobrrr.work.registry"}
+
+__all__ = ["Workload", "formula"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

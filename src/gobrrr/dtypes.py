@@ -51,16 +51,28 @@ _SPELLINGS: Mapping[str, str] = MappingProxyType(
         "float8_e8m0fnu": "fp8",
         "c10::Float8_e4m3fn": "fp8",
         "c10::Float8_e5m2": "fp8",
+        "c10::Float8_e4m3fnuz": "fp8",
+        "c10::Float8_e5m2fnuz": "fp8",
+        "c10::Float8_e8m0fnu": "fp8",
         "float4_e2m1fn_x2": "uint8",  # two to a byte: torch counts bytes as elements
+        "c10::Float4_e2m1fn_x2": "uint8",
         "long": "int64",
         "long int": "int64",
         "long long": "int64",
         "int": "int32",
         "short": "int16",
+        "short int": "int16",
         "signed char": "int8",
+        "long unsigned int": "uint64",
+        "unsigned int": "uint32",
+        "short unsigned int": "uint16",
         "unsigned char": "uint8",
+        "c10::complex<c10::Half>": "complex32",
         "c10::complex<float>": "complex64",
         "c10::complex<double>": "complex128",
+        # Narrower integers are promises about the value: torch stores each in a byte of its own.
+        **{f"{sign}int{bits}": f"{sign}int8" for sign in ("", "u") for bits in range(1, 8)},
+        **{f"c10::dummy_{sign}int1_7_t<{bits}>": f"{sign}int8" for sign in ("", "u") for bits in range(1, 8)},
     }
 )
 

@@ -8,14 +8,14 @@ default. `null` is unknown; NaN and infinity are never written.
 import gzip
 import json
 import math
-import os
-import tempfile
 import types
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from uuid import uuid4
 
 from gobrrr.errors import BadInput, Missing
 
@@ -48,12 +48,17 @@ def to_data(value: Any) -> Any:
 
 
 def document_data(document: Document) -> dict[str, Any]:
-    """The document's data with its version first."""
-    return {"schema_version": document.VERSION, **to_data(document)}
+    """The document's data with its version first; properties that it names in `DERIVED` go along.
+
+    Readers of the JSON get them ready, and nobody stores what can be computed: reading passes them over.
+    """
+    derived = {name: to_data(getattr(document, name)) for name in getattr(document, "DERIVED", ())}
+    return {"schema_version": document.VERSION, **to_data(document), **derived}
 
 
 def dumps(document: Document) -> str:
-    return json.dumps(document_data(document), allow_nan=False, ensure_ascii=False)
+    """In ASCII: a path that is not UTF-8 reaches us as lone surrogates, which only an escape can carry."""
+    return json.dumps(document_data(document), allow_nan=False)
 
 
 def write(document: Document, path: Path) -> None:
@@ -61,16 +66,16 @@ def write(document: Document, path: Path) -> None:
     data = dumps(document).encode()
     if path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
-    beside: str | None = None
+    beside = path.parent / f".{path.name}.{uuid4().hex[:8]}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(beside).replace(path)
+        try:
+            with beside.open("xb") as file:  # unlike tempfile's, readable by those whom the umask lets
+                file.write(data)
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
     except OSError as error:
-        if beside is not None:
-            Path(beside).unlink(missing_ok=True)
         raise Missing(f"{path} cannot be written: {error.strerror or error}") from None
 
 
@@ -84,7 +89,7 @@ def read(kind: type[D], path: Path) -> D:
         data = json.loads(raw)
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist") from None
-    except (OSError, EOFError, ValueError, RecursionError) as error:
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise BadInput(f"{path} is not a readable {kind.SCHEMA} file: {error}") from None
     try:
         return from_document(kind, data)
@@ -95,12 +100,10 @@ def read(kind: type[D], path: Path) -> D:
 def from_document(kind: type[D], data: Any) -> D:
     """The typed document in plain JSON data."""
     version = data.get("schema_version") if isinstance(data, dict) else None
-    if not isinstance(version, int):
+    if not isinstance(version, int) or isinstance(version, bool):
         raise BadInput(f"not a {kind.SCHEMA} document: it has no schema_version")
     if version > kind.VERSION:
-        raise BadInput(
-            f"{kind.SCHEMA} schema {version} is newer than {kind.VERSION}, our newest: upgrade gobrrr"
-        )
+        raise BadInput(f"{kind.SCHEMA} schema {version} is newer than {kind.VERSION}, our newest: upgrade gobrrr")
     result: D = _typed(kind, data, kind.SCHEMA)
     return result
 
@@ -119,11 +122,11 @@ def _typed(kind: Any, data: Any, where: str) -> Any:
     if origin in (dict, Mapping):
         _, value = get_args(kind)
         _checked(isinstance(data, dict), data, where)
-        return {key: _typed(value, item, f"{where}.{key}") for key, item in data.items()}
+        return {key: _typed(value, item, f"{where}[{key[:60]!r}]") for key, item in data.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(_checked(data in [member.value for member in kind], data, where))
     if kind is float:
-        return float(_checked(isinstance(data, int | float) and not isinstance(data, bool), data, where))
+        return _checked_float(data, where)
     if kind is int:
         return _checked(isinstance(data, int) and not isinstance(data, bool), data, where)
     return _checked(kind is Any or isinstance(data, kind), data, where)
@@ -162,7 +165,19 @@ def _typed_sequence(item_types: tuple[Any, ...], data: list[Any], where: str) ->
     return tuple(_typed(kind, item, f"{where}[{index}]") for index, (kind, item) in enumerate(pairs))
 
 
+def _checked_float(data: Any, where: str) -> float:
+    """A finite float: `json` reads NaN and 1e999 without a word, and an integer may exceed every float."""
+    _checked(isinstance(data, int | float) and not isinstance(data, bool), data, where)
+    try:
+        value = float(data)
+    except OverflowError:
+        value = math.inf
+    _checked(math.isfinite(value), data, where)
+    return value
+
+
 def _checked(holds: bool, data: Any, where: str) -> Any:  # noqa: FBT001 (a guard reads as a sentence)
     if not holds:
-        raise BadInput(f"{where} cannot be {json.dumps(data)[:60]}")
+        shown = {"list": "a list", "dict": "an object"}.get(type(data).__name__) or json.dumps(data)[:60]
+        raise BadInput(f"{where} cannot be {shown}")
     return data

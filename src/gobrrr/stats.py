@@ -4,6 +4,7 @@ Timings are skewed: interference only ever adds. So the centre is the median, th
 interquartile range over the median, and intervals come from the bootstrap, which assumes no shape.
 """
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -95,15 +96,19 @@ def compare(before_s: Sequence[float], after_s: Sequence[float], confidence: flo
     assert len(before_s) == len(after_s), "a paired ratio needs as many measurements of each side"
     assert before_s, "a comparison needs at least one pair"
     ratios = [before / after for before, after in zip(before_s, after_s, strict=True)]
-    interval = _bootstrap(len(ratios), lambda pick: median(ratios[i] for i in pick), confidence)
-    return Comparison(median(ratios), interval)
+    interval = _bootstrap(len(ratios), lambda pick: _middle_ratio([ratios[i] for i in pick]), confidence)
+    return Comparison(_middle_ratio(ratios), interval)
+
+
+def _middle_ratio(ratios: Sequence[float]) -> float:
+    """The median, with the geometric mean of the middle two: 2x once and 0.5x once is 1x, either way round."""
+    ordered = sorted(ratios)
+    return math.sqrt(ordered[(len(ordered) - 1) // 2] * ordered[len(ordered) // 2])
 
 
 def _bootstrap(size: int, statistic: Callable[[Sequence[int]], float], confidence: float) -> Interval:
     """Percentile interval over resampled indices; seeded, so that one sample always gives one interval."""
     generator = random.Random(0)
     resampled = sorted(statistic(generator.choices(range(size), k=size)) for _ in range(RESAMPLES))
-    tail = (1 - confidence) / 2
-    return Interval(
-        resampled[int(tail * RESAMPLES)], resampled[min(RESAMPLES - 1, int((1 - tail) * RESAMPLES))]
-    )
+    below = int((1 - confidence) / 2 * RESAMPLES)
+    return Interval(resampled[below], resampled[-1 - below])

@@ -21,9 +21,11 @@ def seconds(value: float | None, digits: int = 3) -> str:
     """The unit a person would say: 1.25 µs, 92.6 ms, 1 min 5 s."""
     if value is None:
         return UNKNOWN
-    if abs(value) >= 60:
-        minutes, rest = divmod(round(value), 60)
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    rounded = float(significant(abs(value), digits))
+    if 60 <= rounded < math.inf:
+        sign = "-" if value < 0 else ""
+        minutes, rest = divmod(round(rounded), 60)
+        return f"{sign}{minutes} min {rest} s" if rest else f"{sign}{minutes} min"
     return _scaled(value, _SECOND_UNITS, digits)
 
 
@@ -60,7 +62,7 @@ def count(value: float | None, digits: int = 3) -> str:
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:
-    return UNKNOWN if fraction is None else f"{100 * fraction:.{digits}f} %"
+    return UNKNOWN if fraction is None else f"{100 * fraction:z.{digits}f} %"
 
 
 def times(ratio: float | None, digits: int = 3) -> str:
@@ -83,9 +85,10 @@ def significant(value: float, digits: int = 3) -> str:
     1234.5 at 3 digits is 1230, 0.00012345 is 0.000123.
     """
     if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    decimals = digits - 1 - math.floor(math.log10(abs(value)))
-    rounded = round(value, decimals)
+        return f"{value:zg}"
+    rounded = round(value, digits - 1 - math.floor(math.log10(abs(value))))
+    # Of the rounded value: 9.996 at 3 digits is 10.0 and not 10.00.
+    decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
     return f"{rounded:.{max(0, decimals)}f}"
 
 
@@ -97,7 +100,9 @@ def digits_for(relative_spread: float | None) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """`5m`, `90s`, `250 ms`, `2h`; a bare number is seconds."""
+    """`5m`, `90s`, `250 ms`, `2h`, `1 min 5 s`; a bare number is seconds."""
+    if sum_of_two := re.fullmatch(r"(.*min)\s+([0-9].*)", text):
+        return parse_seconds(sum_of_two[1]) + parse_seconds(sum_of_two[2])
     return _parsed(
         text,
         {"": 1, "s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "m": 60, "min": 60, "h": 3600},
@@ -107,9 +112,8 @@ def parse_seconds(text: str) -> float:
 
 def parse_bytes(text: str) -> float:
     """`64MiB`, `1.5 GB`, `4096`."""
-    powers_of_two = {f"{p}iB": 2.0 ** (10 * (i + 1)) for i, p in enumerate("KMGT")}
-    powers_of_ten = {f"{p}B": 10.0 ** (3 * (i + 1)) for i, p in enumerate(("k", "M", "G", "T"))}
-    return _parsed(text, {"": 1, "B": 1, **powers_of_two, **powers_of_ten}, "a size")
+    units = {name: size for size, name in (*reversed(_BINARY_PREFIXES), *reversed(_suffixed("B")))}
+    return _parsed(text, {"": 1, **units}, "a size")
 
 
 def parse_times(text: str) -> float:
@@ -123,7 +127,7 @@ def _parsed(text: str, units: Mapping[str, float], what: str) -> float:
     scale = next((size for name, size in units.items() if name == unit), None)
     if scale is None and unit is not None:
         scale = next((size for name, size in units.items() if name.lower() == unit.lower()), None)
-    if match is None or scale is None:
+    if match is None or scale is None or not math.isfinite(float(match[1])):
         known = ", ".join(name for name in units if name)
         raise UsageError(f"{text!r} is not {what}: write a number and one of {known}")
     return float(match[1]) * scale
@@ -134,10 +138,13 @@ def _suffixed(unit: str) -> tuple[tuple[float, str], ...]:
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...], digits: int) -> str:
-    """The largest unit in which the rounded value is at least 1, else the smallest unit."""
-    magnitude = abs(value)
-    for size, unit in units:
-        if float(significant(magnitude / size, digits)) >= 1:
-            return f"{significant(value / size, digits)} {unit}".rstrip()
-    size, unit = units[-1]
-    return f"{significant(value / size, digits)} {unit}".rstrip()
+    """The largest unit in which the rounded value is at least 1, else the smallest unit.
+
+    A smallest unit of 1 is a thing one counts: 12 calls are 12, not 12.0.
+    """
+    reached = (unit for unit in units if float(significant(abs(value) / unit[0], digits)) >= 1)
+    size, unit = next(reached, units[-1])
+    text = significant(value / size, digits)
+    if size == units[-1][0] == 1 and float(value).is_integer():
+        text = text.partition(".")[0]
+    return f"{text} {unit}".rstrip()

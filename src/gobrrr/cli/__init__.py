@@ -20,10 +20,11 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"gobrrr.cli.{cmd_name}").command
-        command.help = command.help or COMMANDS[ctx.info_name or cmd_name]
+        command.help = command.help or COMMANDS[cmd_name]
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -41,9 +42,11 @@ def gobrrr() -> None:
 def main() -> None:
     """Runs the command line and exits with the code that the error tree documents."""
     try:
-        code = gobrrr.main(standalone_mode=False)
+        code = gobrrr.main(sys.argv[1:] or ["--help"], prog_name="gobrrr", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        asked = getattr(error, "ctx", None)
+        message = " ".join(error.format_message().split())
+        click.echo(f"gobrrr: {message} Try '{asked.command_path if asked else 'gobrrr'} --help'.", err=True)
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("gobrrr: interrupted", err=True)

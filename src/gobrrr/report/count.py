@@ -1,0 +1,112 @@
+"""The terminal view of a Tally."""
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gobrrr import units
+from gobrrr.work.op import CountedBy
+from gobrrr.work.tally import OpRow, Share, Tally, alike, summed
+
+LARGEST_OPS = 12
+LARGEST_MODULES = 12
+
+
+def render(target: str, count: Tally, *, real: bool) -> RenderableType:
+    how = "run for real" if real else "fake tensors, nothing ran"
+    return Group(
+        Text.assemble(("gobrrr count ", "bold"), f"{target} · one step · {how}"),
+        *_headline(count),
+        "",
+        _shares("class", count.classes, count),
+        "",
+        _shares("phase", count.phases, count),
+        "",
+        _shares("module", _largest_modules(count), count),
+        "",
+        _shares("op · phase module", _largest_ops(count.ops), count),
+        "",
+        *_coverage(count),
+        Text("next: gobrrr machine", style="bold"),
+    )
+
+
+def _headline(count: Tally) -> list[Text]:
+    modes = ", ".join(f"{units.flops(number)} {mode}" for mode, number in count.matrix_flops.items()) or "none"
+    intensity = units.per_byte(count.flops / count.bytes if count.bytes else None)
+    return [
+        Text(f"  work    {units.flops(count.flops)} needed, {units.moved(count.bytes)} moved: {intensity}"),
+        Text(f"  matrix  {modes}; {units.flops(count.flops_dense)} dense, as torch.utils.flop_counter counts"),
+        Text(
+            f"  memory  peak {units.capacity(count.peak_memory_bytes)}, there before the step "
+            f"{units.capacity(count.resident_memory_bytes)}, kept for the backward "
+            f"{units.capacity(count.saved_activation_bytes)}"
+        ),
+    ]
+
+
+def _shares(what: str, parts: Mapping[str, Share], count: Tally) -> Table:
+    table = _table(what, "FLOPs", "", "bytes", "", "FLOP/B", "calls")
+    for name, share in parts.items():
+        table.add_row(
+            name,
+            units.flops(share.flops),
+            _percent(share.flops, count.flops),
+            units.moved(share.bytes),
+            _percent(share.bytes, count.bytes),
+            units.significant(share.flops / share.bytes) if share.bytes else units.UNKNOWN,
+            str(share.calls),
+        )
+    return table
+
+
+def _largest_modules(count: Tally) -> dict[str, Share]:
+    """Layers alike in one row; a row that only repeats the one around it is left out."""
+    merged = summed((alike(module), share) for module, share in count.modules.items())
+    telling = {name: share for name, share in merged.items() if merged.get(name.rpartition(".")[0]) != share}
+    return dict(islice(telling.items(), LARGEST_MODULES))
+
+
+def _largest_ops(rows: Iterable[OpRow]) -> dict[str, Share]:
+    """By op, phase and the module around it, layers alike in one row."""
+    return dict(islice(summed((_op_name(row), _row_share(row)) for row in rows).items(), LARGEST_OPS))
+
+
+def _op_name(row: OpRow) -> str:
+    mark = "" if row.counted_by is CountedBy.FORMULA else f" ({row.counted_by.value})"
+    where = "optimizer" if row.phase == "optimizer" else f"{row.phase} {alike(row.module)}".rstrip()
+    return f"{row.name.removeprefix('aten::')}{mark} · {where}"
+
+
+def _row_share(row: OpRow) -> Share:
+    return Share(row.calls, row.flops or 0, row.flops_dense or 0, row.bytes or 0)
+
+
+def _coverage(count: Tally) -> list[Text]:
+    lines = [
+        Text(
+            f"counted by formula {units.percent(count.coverage['formula'])}, by default "
+            f"{units.percent(count.coverage['default'])}, unknown {units.percent(count.coverage['unknown'])} "
+            "of the calls that launch kernels"
+        )
+    ]
+    for kind, names in (("by default", count.defaults), ("unknown", count.unknowns)):
+        if names:
+            listed = ", ".join(f"{name} ({calls})" for name, calls in names.items())
+            lines.append(Text(f"  {kind}: {listed}", style="yellow"))
+    return lines
+
+
+def _percent(part: float, whole: float) -> str:
+    return units.percent(part / whole) if whole else ""
+
+
+def _table(first: str, *columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(first, overflow="fold")
+    for column in columns:
+        table.add_column(column, justify="right", overflow="fold")
+    return table

@@ -1,0 +1,274 @@
+"""The counter: runs a program under a dispatch mode and writes down every op with its Work.
+
+It works below autograd, so forward, backward and optimizer all pass through, on real, meta and fake tensors. Ops that
+are mere compositions are decomposed first; tensor subclasses unwrap themselves, and their inner ops are counted.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gobrrr.dtypes import dtype_name
+from gobrrr.work import precision
+from gobrrr.work.call import Call
+from gobrrr.work.op import CountedBy, Op, OpClass, Phase, TensorRef
+from gobrrr.work.program import Memory, Program
+from gobrrr.work.registry import Rule, counted, rule_for
+from gobrrr.work.storages import Storages
+from gobrrr.work.torch_flops import torch_flops
+from gobrrr.work.whereabouts import Place, Whereabouts
+from gobrrr.work.work import Work
+
+_PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor})
+_SILENT_NAMESPACES = frozenset({"prim", "profiler"})
+_KERNEL_FREE = frozenset(
+    "empty empty_strided empty_like new_empty new_empty_strided empty_permuted _unsafe_view lift_fresh resize "
+    "resize_as set record_stream _assert_tensor_metadata _reshape_alias".split()
+)
+"""Ops that allocate, look or relabel; views are known by their schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What is fixed for an overload, read once from its schema."""
+
+    name: str
+    argument_names: tuple[str, ...]
+    defaults: dict[str, Any]
+    keyword_only: frozenset[str]
+    write_only: frozenset[str]
+    mutated: tuple[str, ...]
+    launches: bool
+    decomposes: bool
+    silent: bool
+    rule: Rule | None
+
+    @classmethod
+    def of(cls, func: OpOverload) -> "Signature":
+        schema = func._schema  # noqa: SLF001 (the schema is public in all but name)
+        base = _name(func).partition(".")[0]
+        rule = rule_for(base)
+        silent = func.namespace in _SILENT_NAMESPACES
+        written = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        short = base.removeprefix("aten::").removesuffix("_")
+        makes_nothing = not schema.is_mutable and not any("Tensor" in str(r.type) for r in schema.returns)
+        return cls(
+            name=base,
+            argument_names=tuple(a.name for a in schema.arguments),
+            defaults={a.name: a.default_value for a in schema.arguments if a.has_default_value()},
+            keyword_only=frozenset(a.name for a in schema.arguments if a.kwarg_only),
+            write_only=frozenset(a.name for a in written if a.kwarg_only),
+            mutated=tuple(a.name for a in written),
+            launches=rule is not None or not (func.is_view or short in _KERNEL_FREE or makes_nothing),
+            decomposes=rule is None and not silent and func._can_decompose(),  # noqa: SLF001 (as torch's counter)
+            silent=silent,
+            rule=rule,
+        )
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        return {**self.defaults, **dict(zip(self.argument_names, args, strict=False)), **kwargs}
+
+
+class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """`with Counter() as counter: step()`, then `counter.program()`."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._ops: list[Op] = []
+        self._storages = Storages()
+        self._whereabouts = Whereabouts()
+        self._signatures: dict[Any, Signature] = {}
+        self._counted: dict[Any, tuple[CountedBy, Work | None]] = {}
+        self._dtypes: dict[torch.dtype, str] = {}
+        self._backward_starts: list[int] = []
+
+    def __enter__(self) -> Self:
+        self._matmul_tf32, self._convolution_tf32 = precision.matmul_is_tf32(), precision.convolution_is_tf32()
+        self._whereabouts.__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)  # type: ignore[no-untyped-call]
+        self._whereabouts.__exit__(kind, error, traceback)
+        self._storages.forget()
+
+    def program(self) -> Program:
+        """The ungrouped sequence of ops, and the memory they held."""
+        return Program(tuple(self._ops), Memory.of(self._storages.lives, len(self._ops), self._backward_starts))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator) or not _PLAIN_TYPES.issuperset(types):
+            return NotImplemented
+        signature = self._signatures.get(func)
+        if signature is None:
+            signature = self._signatures[func] = Signature.of(func)
+        if signature.silent:
+            return func(*args, **kwargs)
+        if signature.decomposes:
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        place = self._whereabouts.place()
+        bound = self._described(signature.bind(args, kwargs), place, born=0)
+        self._storages.now = len(self._ops)
+        output = func(*args, **kwargs)
+        self._record(
+            func, signature, bound, self._outputs(signature, bound, output, place), place, _device(args, output)
+        )
+        return output
+
+    def _record(
+        self,
+        func: Any,
+        signature: Signature,
+        bound: dict[str, Any],
+        outputs: tuple[TensorRef, ...],
+        place: Place,
+        device: str,
+    ) -> None:
+        if place.phase is Phase.BACKWARD and (not self._ops or self._ops[-1].phase is not Phase.BACKWARD):
+            self._backward_starts.append(len(self._ops))
+        call = Call(
+            name=signature.name,
+            args=bound,
+            outputs=outputs,
+            write_only=signature.write_only,
+            keyword_only=signature.keyword_only,
+            tf32=self._tf32(signature, device),
+        )
+        launches = signature.launches and any(output.numel for output in outputs)
+        counted_by, work = self._work(signature, call, launches=launches)
+        self._ops.append(
+            Op(
+                name=_name(func),
+                cls=_op_class(signature, place.phase, func),
+                phase=place.phase,
+                module=place.module,
+                source=place.source,
+                device=device,
+                inputs=call.tensors(),
+                outputs=outputs,
+                counted_by=counted_by,
+                work=work,
+                launches=launches,
+                recomputed=place.recomputed,
+            )
+        )
+
+    def _work(self, signature: Signature, call: Call, *, launches: bool) -> tuple[CountedBy, Work | None]:
+        """Counted once per signature: the layers of a model repeat the same call with other tensors."""
+        if not launches:
+            return CountedBy.FORMULA, Work()
+        key = (call.name, call.tf32, _shape_key(call))
+        if key not in self._counted:
+            self._counted[key] = _count(signature, call)
+        return self._counted[key]
+
+    def _tf32(self, signature: Signature, device: str) -> bool:
+        if not device.startswith("cuda"):
+            return False
+        return self._convolution_tf32 if "conv" in signature.name or "rnn" in signature.name else self._matmul_tf32
+
+    def _outputs(self, signature: Signature, bound: dict[str, Any], output: Any, place: Place) -> tuple[TensorRef, ...]:
+        """What it returns, and what it changes without returning it, as foreach ops do."""
+        returned = [self._ref(tensor, place, born=len(self._ops) + 1) for tensor in _tensors_in(output)]
+        changed = (ref for name in signature.mutated for ref in _refs_in(bound.get(name)))
+        return tuple(dict.fromkeys((*returned, *changed)))
+
+    def _described(self, value: Any, place: Place, *, born: int) -> Any:
+        """The same value with tensors replaced by their descriptions and lists by tuples."""
+        if isinstance(value, torch.Tensor):
+            return self._ref(value, place, born=born)
+        if isinstance(value, list | tuple):
+            return tuple(self._described(item, place, born=born) for item in value)
+        if isinstance(value, dict):
+            return {name: self._described(item, place, born=born) for name, item in value.items()}
+        return value
+
+    def _ref(self, tensor: torch.Tensor, place: Place, *, born: int) -> TensorRef:
+        dtype = self._dtypes.get(tensor.dtype)
+        if dtype is None:
+            dtype = self._dtypes[tensor.dtype] = dtype_name(str(tensor.dtype)) or str(tensor.dtype)
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            return TensorRef(None, 0, tuple(tensor.shape), (0,) * tensor.dim(), "opaque")
+        number = self._storages.number(tensor, place.phase, place.module, born=born)
+        return TensorRef(number, int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride(), dtype)
+
+
+def _count(signature: Signature, call: Call) -> tuple[CountedBy, Work | None]:
+    """By formula, else by default for torch's own ops, else unknown.
+
+    A type of unknown width makes the bytes, and so the op, unknown.
+    """
+    try:
+        if signature.rule is not None:
+            return CountedBy.FORMULA, signature.rule.formula(call)
+        flops = torch_flops(call)
+        if flops is None and not call.name.startswith("aten::"):
+            return CountedBy.UNKNOWN, None
+        return CountedBy.DEFAULT, counted(call, flops_dense=flops or 0, matrix={call.out.dtype: flops or 0})
+    except KeyError:
+        return CountedBy.UNKNOWN, None
+
+
+def _op_class(signature: Signature, phase: Phase, func: Any) -> OpClass:
+    """An optimizer's pointwise passes are the optimizer; its matrix products stay products."""
+    if signature.rule is not None:
+        cls = signature.rule.cls
+    else:
+        cls = OpClass.ELEMENTWISE if torch.Tag.pointwise in func.tags else OpClass.OTHER
+    return OpClass.OPTIMIZER if phase is Phase.OPTIMIZER and cls is not OpClass.CONTRACTION else cls
+
+
+def _shape_key(call: Call) -> Any:
+    """Equal for calls that do the same work: storages and offsets matter only where views share one."""
+    refs = [*call.tensors(*call.args), *call.outputs]
+    storages = [ref.storage for ref in refs]
+    shared = len(set(storages)) < len(storages)
+    aliases = tuple((storages.index(ref.storage), ref.offset) for ref in refs) if shared else None
+    return _unaliased(tuple(call.args.items())), tuple(ref[2:] for ref in call.outputs), aliases
+
+
+def _unaliased(value: Any) -> Any:
+    if isinstance(value, TensorRef):
+        return value[2:]
+    if isinstance(value, tuple):
+        return tuple(_unaliased(item) for item in value)
+    return value if isinstance(value, int | float | str | bool | None) else str(value)
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors_in(item)
+
+
+def _refs_in(value: Any) -> Iterator[TensorRef]:
+    if isinstance(value, TensorRef):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _refs_in(item)
+
+
+def _name(func: OpOverload) -> str:
+    name: str = func.name()  # type: ignore[no-untyped-call]
+    return name
+
+
+def _device(args: tuple[Any, ...], output: Any) -> str:
+    tensor = next(_tensors_in((output, args)), None)
+    return "cpu" if tensor is None else str(tensor.device)

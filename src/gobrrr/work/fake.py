@@ -1,0 +1,123 @@
+"""Fake tensors: shapes and types without memory. torch keeps them private, so they are touched here alone.
+
+Assumed, and held by tests: under `FakeTensorMode` a model can be built, moved, run forward and backward and stepped,
+and an op whose result depends on values raises one of the exceptions below, naming the op.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+    unset_fake_temporarily,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map_only
+from torch.utils.weak import WeakIdKeyDictionary
+
+SMALL = 1 << 14
+"""Elements up to which a tensor's values are kept: token ids and schedules are smaller, activations larger."""
+
+
+@contextmanager
+def fake_tensors() -> Iterator[None]:
+    """Everything made inside is fake, but for the values of small tensors, which models like to look at.
+
+    `model.to(...)` swaps the content of fake parameters and refuses those that are weakly referenced, which the mode's
+    own memo of converted tensors does; so the memo, a mere cache, is emptied before each swap. `trunc_normal_` draws
+    until all values fit, and parameters have none; so it is passed over. Real tensors that were there before take part
+    by their shapes.
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    small_values = SmallValues(mode)
+    swap = torch.utils.swap_tensors
+
+    def swap_unremembered(one: torch.Tensor, other: torch.Tensor) -> None:
+        mode.fake_tensor_converter.meta_converter.tensor_memo.clear()
+        small_values.forget(one, other)
+        swap(one, other)  # type: ignore[no-untyped-call]
+
+    with (
+        torch.random.fork_rng(),
+        mock.patch.object(torch.utils, "swap_tensors", swap_unremembered),
+        mock.patch.object(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor),
+        mode,
+        small_values,
+    ):
+        yield
+
+
+class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Computes small CPU tensors that depend on nothing large for real beside their fakes.
+
+    `[rate.item() for rate in torch.linspace(0, 0.1, depth)]` in a constructor, `if mask.all()` in a forward: such
+    questions have answers as long as nothing but small tensors goes into them. Uninitialised memory has no value, and
+    what needs a gradient is trained, not asked; so parameters and activations stay fake.
+    """
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._mode = mode
+        self._real = WeakIdKeyDictionary()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        inputs = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)]
+        if not all(self._is_known(tensor) for tensor in inputs):
+            return self._without_values(func, args, kwargs)
+        if inputs and torch.Tag.data_dependent_output in func.tags:
+            return self._computed(func, args, kwargs)
+        if inputs and torch.Tag.dynamic_output_shape in func.tags:
+            real = self._computed(func, args, kwargs)
+            return tree_map_only(torch.Tensor, self._faked, real)
+        output = func(*args, **kwargs)
+        made = [value for value in tree_flatten(output)[0] if isinstance(value, torch.Tensor)]
+        if made and "empty" not in func.__name__ and all(_is_small(tensor) for tensor in made):
+            real = self._computed(func, args, kwargs)
+            for fake, value in zip(made, tree_flatten(real)[0], strict=False):
+                self._real[fake] = value
+        return output
+
+    def _is_known(self, tensor: torch.Tensor) -> bool:
+        return _is_small(tensor) and (not isinstance(tensor, FakeTensor) or tensor in self._real)
+
+    def forget(self, *tensors: torch.Tensor) -> None:
+        for tensor in tensors:
+            self._real.pop(tensor, None)  # type: ignore[no-untyped-call]
+
+    def _without_values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Something unknown goes in, so what it changes in place is no longer known."""
+        for argument, value in zip(func._schema.arguments, args, strict=False):  # noqa: SLF001 (public in all but name)
+            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, FakeTensor):
+                self.forget(value)
+        return func(*args, **kwargs)
+
+    def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args, kwargs = tree_map_only(FakeTensor, lambda fake: self._real[fake], (args, kwargs))
+        with unset_fake_temporarily(), torch.no_grad():
+            return func(*args, **kwargs)
+
+    def _faked(self, real: torch.Tensor) -> torch.Tensor:
+        fake = self._mode.from_tensor(real, static_shapes=True)
+        self._real[fake] = real
+        return fake
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    return tensor.numel() <= SMALL and tensor.device.type == "cpu" and not tensor.requires_grad
+
+
+def reads_values(error: BaseException | None) -> str | None:
+    """The op that needed a value no fake tensor has, if that is why it failed."""
+    if isinstance(error, DataDependentOutputException | DynamicOutputShapeException | UnsupportedOperatorException):
+        return str(error.func)
+    if error is not None and ".numpy() is not supported" in str(error):
+        return "Tensor.numpy"
+    return None

@@ -1,0 +1,152 @@
+"""A Workload: what the user gives us to run, and how to load one from `FILE.py:NAME`."""
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.errors import GobrrrError, Missing, ProgramFailed, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A model with its inputs: an inference step; with a loss, a training step; with an optimizer, all of it."""
+
+    model: "torch.nn.Module"
+    inputs: Any
+    """A mapping is passed by keyword, a tuple or list by position, anything else as the one argument."""
+    loss: Callable[[Any], "torch.Tensor"] | None = None
+    """From the model's output to a scalar. Without it a trained model's output has `.loss` or is the loss."""
+    optimizer: "torch.optim.Optimizer | None" = None
+    reset: Callable[[], None] | None = None
+    """Undoes what a step leaves behind that we cannot see, such as a filled key-value cache."""
+    batch_dim: int = 0
+
+    @property
+    def trains(self) -> bool:
+        return self.loss is not None or self.optimizer is not None
+
+    def step(self) -> None:
+        """One iteration. Keeps no output alive into the backward pass but what autograd saved."""
+        if not self.trains:
+            import torch
+
+            with torch.no_grad():
+                self._forward()
+        else:
+            self._loss(self._forward()).backward()  # type: ignore[no-untyped-call]
+            if self.optimizer is not None:
+                self.optimizer.step()
+            self.model.zero_grad(set_to_none=True)
+        if self.reset is not None:
+            self.reset()
+
+    def _forward(self) -> Any:
+        if isinstance(self.inputs, Mapping):
+            return self.model(**self.inputs)
+        if isinstance(self.inputs, tuple | list):
+            return self.model(*self.inputs)
+        return self.model(self.inputs)
+
+    def _loss(self, output: Any) -> "torch.Tensor":
+        loss = self.loss(output) if self.loss is not None else getattr(output, "loss", output)
+        if getattr(loss, "numel", lambda: 0)() != 1:
+            raise UsageError(
+                f"the workload trains but its loss is {_named(loss)}, not a scalar tensor: pass Workload(loss=...)"
+            )
+        return loss
+
+
+Step = Callable[[], Any]
+
+_NO_DEVICE = (
+    "not linked with support for",
+    "not compiled with CUDA enabled",
+    "Found no NVIDIA driver",
+    "No CUDA GPUs are available",
+    "No HIP GPUs are available",
+)
+"""How torch says that a device is not there; it has no error class of its own."""
+
+
+def load_factory(target: str) -> Callable[[], Any]:
+    """The function behind `FILE.py:NAME`; the file's folder is importable, as when Python runs it."""
+    file, colon, name = target.rpartition(":")
+    path = Path(file)
+    if not colon or not file or not name.isidentifier():
+        raise UsageError(f"{target!r} is not of the form FILE.py:NAME")
+    if not path.is_file():
+        raise UsageError(f"{file} does not exist: write FILE.py:NAME with a file of yours")
+    module = _import_file(path)
+    factory = getattr(module, name, None)
+    if not callable(factory):
+        offered = ", ".join(
+            n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__
+        )
+        raise UsageError(f"{file} has no function {name!r}; it has: {offered or 'none'}")
+    return factory  # type: ignore[no-any-return]
+
+
+def made_step(factory: Callable[[], Any]) -> tuple[Step, Workload | None]:
+    """Calls the factory: the step to run, and the workload behind it unless it gave a bare step."""
+    made = user_code(factory, "the factory")
+    if isinstance(made, Workload):
+        return made.step, made
+    if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
+        workload = Workload(*made)
+        return workload.step, workload
+    if callable(made) and not hasattr(made, "named_modules"):
+        return made, None
+    raise UsageError(
+        f"the factory returned {_named(made)}: return a gobrrr.Workload, a (model, inputs) pair or a step to call"
+    )
+
+
+def user_code(call: Callable[[], Any], what: str) -> Any:
+    """Runs the user's code: what it raises becomes a ProgramFailed with the line where it happened."""
+    try:
+        return call()
+    except GobrrrError:
+        raise
+    except Exception as error:
+        if any(sign in str(error) for sign in _NO_DEVICE):
+            raise Missing(f"{what} asks for a device that is not here{where(error)}: {_first_line(error)}") from error
+        raise ProgramFailed(f"{what} raised {type(error).__name__}{where(error)}: {_first_line(error)}") from error
+
+
+def _import_file(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules[path.stem] = module
+    loader = spec.loader
+    user_code(lambda: loader.exec_module(module), f"{path}")
+    return module
+
+
+def where(error: BaseException) -> str:
+    """` at file.py:12`, the innermost frame of the user's own code that we can tell."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [
+        frame
+        for frame in frames
+        if "site-packages" not in frame.filename and "gobrrr" not in Path(frame.filename).parts
+    ]
+    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else "no message"
+
+
+def _named(value: Any) -> str:
+    return f"a {type(value).__name__}" if value is not None else "nothing"
