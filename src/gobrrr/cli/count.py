@@ -14,11 +14,13 @@ def command(target: str, *, real: bool, as_json: bool) -> None:
 
     FILE.py:NAME is a function that returns a gobrrr.Workload, a (model, inputs) pair, or a step to call.
     """
+    from gobrrr.report.progress import progress_line
     from gobrrr.work.count import count_workload
     from gobrrr.work.tally import tally
     from gobrrr.workload import load_factory
 
-    count = tally(count_workload(load_factory(target), real=real))
+    with progress_line("counting") as progress:
+        count = tally(count_workload(load_factory(target), real=real, progress=progress))
     if as_json:
         click.echo(schema.dumps(count))
         return

@@ -1,0 +1,1 @@
+"""Views of plain data, one file each. Nothing here measures, and nothing here imports torch."""
