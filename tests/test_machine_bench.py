@@ -22,7 +22,7 @@ from gobrrr.machine.bench import (
 )
 from gobrrr.machine.identity import Machine
 from gobrrr.machine.memory import buffer_bytes, matmul_size
-from gobrrr.machine.probes import PROBES, selected, settled
+from gobrrr.machine.probes import PROBES, pooled, scheduled, selected, settled
 from gobrrr.machine.probes.latency import region_s
 from gobrrr.machine.probes.matmul import best_size
 from gobrrr.machine.probes.registry import Probe
@@ -234,3 +234,20 @@ def test_a_noisy_probe_is_run_again_and_the_calmest_run_counts(flaky):
 def test_late_in_the_session_noise_is_taken_as_it_is(flaky):
     settled(flaky, "dram", lambda: 1e9)
     assert flaky.results["dram"]["dram_bytes_per_s"].values == (1.0, 5.0, 9.0)
+
+
+def test_what_changes_within_seconds_is_looked_at_three_times_over_the_session():
+    assert scheduled(["matmul.bf16", "dram", "dispatch"]) == [
+        *("dispatch", "matmul.bf16"),
+        *("dispatch", "dram"),
+        "dispatch",
+    ]
+
+
+def test_values_of_a_strewn_probe_are_pooled(monkeypatch):
+    looks = iter([(1.0, 2.0), (5.0,)])
+    monkeypatch.setitem(PROBES, "look", Probe("look", "look", lambda _: {"x": Sample(next(looks))}, strewn=True))
+    bench = Bench(MACHINE, EFFORT)
+    pooled(bench, "look")
+    pooled(bench, "look")
+    assert bench.results["look"] == {"x": Sample((1.0, 2.0, 5.0))}

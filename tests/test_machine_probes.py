@@ -29,7 +29,7 @@ TINY = Effort(
     retry_until_s=0,
 )
 MACHINE = replace(identify("cpu"), cache_bytes=1 << 15)
-NOT_ON_CPU = {"matmul.tf32", "matmul.fp8", "vector.fp16", "vector.bf16", "graph_replay", "host_copies"}
+NOT_ON_CPU = {"matmul.tf32", "matmul.fp8", "graph_replay", "host_copies"}
 
 
 @pytest.fixture(scope="module")

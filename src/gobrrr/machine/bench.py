@@ -5,7 +5,7 @@ follows a window depends on nothing but the seconds it took, so all of this runs
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, TypeAlias
@@ -24,8 +24,8 @@ STEADY = 0.01
 """Two windows in a row that differ by less: clocks, caches and allocators have settled."""
 
 
-HOST_REST_S = 0.008
-"""Between windows of the host's own cost: 60 of them then look at it for half a second or more."""
+HOST_WINDOWS = 60
+"""Of a few milliseconds each, on the host's own cost."""
 
 BLOCK = 5
 """Windows of which one must be undisturbed: with others at work half of the time, 97 % of blocks have one."""
@@ -74,7 +74,7 @@ class Effort:
 
 CUDA_EFFORT = Effort(
     window_s=0.01,
-    windows=10,
+    windows=8,
     warmup_s=0.1,
     patience_s=0.3,
     rest_s=0.03,
@@ -140,11 +140,11 @@ class Bench:
     def host_seconds(self, function: Callable[[], object]) -> Sample:
         """Seconds that one call keeps the host, at its quickest.
 
-        The host is shared: other programs, its own interrupts and the cores it is moved between slow it for tenths of
-        a second. So the windows are strewn over a longer time, and of every few the quickest counts.
+        The host is shared: other programs, its own interrupts and the cores it is moved between slow it. So of every
+        few windows the quickest counts.
         """
-        strewn = replace(self.effort.brief(), windows=60, rest_s=HOST_REST_S)
-        return Sample(quickest(repeated(self.enqueued(function), strewn, at_most=500).values))
+        longer = replace(self.effort.brief(), windows=HOST_WINDOWS)
+        return Sample(quickest(repeated(self.enqueued(function), longer, at_most=500).values))
 
 
 def repeated(timed: Timed, effort: Effort, at_most: int | None = None) -> Sample:
@@ -208,6 +208,11 @@ def side_by_side(several: Sequence[Timed], effort: Effort) -> list[tuple[float, 
 def quickest(values: Sequence[float]) -> tuple[float, ...]:
     """Of every `BLOCK` values in a row the least."""
     return tuple(min(values[start : start + BLOCK]) for start in range(0, len(values), BLOCK))
+
+
+def together(samples: Iterable[Sample]) -> Sample:
+    """All their values, so that the spread holds what differs from one to the next."""
+    return Sample(tuple(value for sample in samples for value in sample.values))
 
 
 def rates(amount: float, seconds: Sample) -> Sample:

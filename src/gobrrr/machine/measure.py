@@ -14,7 +14,7 @@ from gobrrr.machine.cpu_state import cpu_state
 from gobrrr.machine.doubts import Doubt, GpuState, cpu_doubts, gpu_doubts, host_doubts
 from gobrrr.machine.gpu_state import gpu_state
 from gobrrr.machine.identity import Machine, identify
-from gobrrr.machine.probes import PROBES, selected, settled
+from gobrrr.machine.probes import PROBES, pooled, scheduled, selected, settled
 from gobrrr.machine.restore import free_caches, undisturbed
 
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -57,7 +57,7 @@ def measure(
 ) -> Ceilings:
     """Runs these probes now. A probe may use what is known, and gives unknown with a reason where it cannot."""
     bench = Bench(machine, effort or (CUDA_EFFORT if machine.kind == "cuda" else CPU_EFFORT), known)
-    names = list(names)
+    names = scheduled(list(names))
     refused: dict[str, str] = {}
     began_s = perf_counter()
     before = cpu_state(_threads_at_work(machine))
@@ -86,7 +86,10 @@ def _attempted(bench: Bench, name: str, elapsed_s: Callable[[], float]) -> dict[
     import torch
 
     try:
-        settled(bench, name, elapsed_s)
+        if PROBES[name].strewn:
+            pooled(bench, name)
+        else:
+            settled(bench, name, elapsed_s)
     except Unmeasurable as reason:
         return {name: str(reason)}
     except torch.OutOfMemoryError:

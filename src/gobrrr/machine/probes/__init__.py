@@ -10,5 +10,7 @@ from gobrrr.machine.probes import transcendental as transcendental
 from gobrrr.machine.probes import vector as vector
 from gobrrr.machine.probes.registry import PROBES as PROBES
 from gobrrr.machine.probes.registry import Samples as Samples
+from gobrrr.machine.probes.registry import pooled as pooled
+from gobrrr.machine.probes.registry import scheduled as scheduled
 from gobrrr.machine.probes.registry import selected as selected
 from gobrrr.machine.probes.registry import settled as settled

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gobrrr.machine.bench import Bench, Unmeasurable, rates
+from gobrrr.machine.bench import Bench, Unmeasurable, rates, together
 from gobrrr.machine.probes.graphs import captured
 from gobrrr.machine.probes.registry import Samples, probe
 from gobrrr.stats import Sample
@@ -34,7 +34,7 @@ def cache(bench: Bench) -> Samples:
 def _everywhere(bench: Bench, number: int, rate: "Callable[[Bench, list[torch.Tensor]], Sample]") -> Sample:
     """In several places of memory: which slices of the cache a buffer falls into moves the rate by some percent."""
     places = [_buffers(bench, number) for _ in range(PLACES)]
-    return Sample(tuple(value for buffers in places for value in rate(bench, buffers).values))
+    return together(rate(bench, buffers) for buffers in places)
 
 
 def _one_read(bench: Bench, buffers: "list[torch.Tensor]") -> Sample:

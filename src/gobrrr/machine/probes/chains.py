@@ -15,7 +15,7 @@ BLOCKS_PER_MULTIPROCESSOR = 64
 LOW_S = 3e-4
 """The shorter of the two kernels takes this long: ten times what launching it from Python does."""
 
-_TRITON_NAMES = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+_TRITON_NAMES = {"fp64": "float64", "fp32": "float32"}
 
 
 def chain_seconds(bench: Bench, function: str, dtype: str) -> Sample:

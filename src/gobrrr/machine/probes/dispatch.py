@@ -7,7 +7,7 @@ from gobrrr.machine.probes.graphs import captured
 from gobrrr.machine.probes.registry import Samples, probe
 
 
-@probe("dispatch", "dispatch")
+@probe("dispatch", "dispatch", strewn=True)
 def dispatch(bench: Bench) -> Samples:
     """A small addition, the op with the least in it: Python, dispatcher, allocator, launch.
 
@@ -23,7 +23,7 @@ def dispatch(bench: Bench) -> Samples:
     return {"dispatch_s": plain, "dispatch_autograd_s": recorded}
 
 
-@probe("graph_replay", "graph replay")
+@probe("graph_replay", "graph replay", strewn=True)
 def graph_replay(bench: Bench) -> Samples:
     """A graph of one kernel: what is left of the host's work when no op is dispatched any more."""
     if bench.kind != "cuda":

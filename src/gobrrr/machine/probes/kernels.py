@@ -11,22 +11,6 @@ from triton.language.extra import libdevice
 
 
 @triton.jit
-def _multiplied_and_added(x, factor, y, dtype: tl.constexpr):
-    """x·factor + y in one instruction a lane; half types two to an instruction, as their peak is counted."""
-    if dtype == tl.float16:
-        result = tl.inline_asm_elementwise(
-            "fma.rn.f16x2 $0, $1, $2, $3;", "=r,r,r,r", [x, factor, y], dtype=tl.float16, is_pure=True, pack=2
-        )
-    elif dtype == tl.bfloat16:
-        result = tl.inline_asm_elementwise(
-            "fma.rn.bf16x2 $0, $1, $2, $3;", "=r,r,r,r", [x, factor, y], dtype=tl.bfloat16, is_pure=True, pack=2
-        )
-    else:
-        result = tl.fma(x, factor, y)
-    return result
-
-
-@triton.jit
 def _applied(function: tl.constexpr, x, y):
     """The function as eager torch compiles it: the accurate library version, division and root rounded."""
     if function == "exp":
@@ -80,7 +64,7 @@ def chains(
     for turn in range(rounds):
         for step in tl.static_range(unroll):
             if function == "fma":
-                x = _multiplied_and_added(x, scale, y, dtype)
+                x = tl.fma(x, scale, y)
             elif function == "random":
                 x = tl.fma(tl.rand(0, offsets + (turn * unroll + step)), scale, x)
             else:

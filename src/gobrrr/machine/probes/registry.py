@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import TypeAlias
 
 from gobrrr.errors import UsageError
-from gobrrr.machine.bench import Bench
+from gobrrr.machine.bench import Bench, together
 from gobrrr.stats import NOISY_SPREAD, Sample
 
 Samples: TypeAlias = dict[str, Sample]
@@ -19,6 +19,9 @@ class Probe:
     label: str
     """What the progress line calls it."""
     run: Callable[[Bench], Samples]
+    strewn: bool = False
+    """Run at the beginning, in the middle and at the end of a session, all values together: what it measures changes
+    within seconds, as a shared host does, and one look would print a spread that the next session belies."""
 
 
 PROBES: dict[str, Probe] = {}
@@ -39,9 +42,11 @@ ORDER = (
 TRIES = 3
 
 
-def probe(name: str, label: str) -> Callable[[Callable[[Bench], Samples]], Callable[[Bench], Samples]]:
+def probe(
+    name: str, label: str, *, strewn: bool = False
+) -> Callable[[Callable[[Bench], Samples]], Callable[[Bench], Samples]]:
     def registered(function: Callable[[Bench], Samples]) -> Callable[[Bench], Samples]:
-        PROBES[name] = Probe(name, label, function)
+        PROBES[name] = Probe(name, label, function, strewn)
         return function
 
     return registered
@@ -69,6 +74,22 @@ def settled(bench: Bench, name: str, now: Callable[[], float]) -> None:
             return
         again = PROBES[name].run(bench)
         bench.results[name] = min(bench.results[name], again, key=_noise)
+
+
+def scheduled(names: Sequence[str]) -> list[str]:
+    """These probes in their order, the strewn ones three times."""
+    strewn = [name for name in names if PROBES[name].strewn]
+    once = [name for name in names if not PROBES[name].strewn]
+    half = len(once) // 2
+    return [*strewn, *once[:half], *strewn, *once[half:], *strewn]
+
+
+def pooled(bench: Bench, name: str) -> None:
+    """Runs the probe and adds its values to what earlier runs of this session found."""
+    found, before = PROBES[name].run(bench), bench.results.get(name, {})
+    bench.results[name] = {
+        key: together((before[key], sample)) if key in before else sample for key, sample in found.items()
+    }
 
 
 def _noise(samples: Samples) -> float:
