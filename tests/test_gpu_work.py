@@ -58,7 +58,7 @@ def test_flash_attention_on_cuda_is_one_op_with_grouped_heads():
 
 
 def test_peak_memory_is_what_the_allocator_saw():
-    """Above what was there before. Without biases: the sum that is a bias's gradient takes a workspace inside its call."""
+    """Above what was there before. Without biases, for the sum that is one's gradient takes a workspace of its own."""
     with torch.device("cuda"):
         model = nn.Sequential(nn.Linear(1024, 4096, bias=False), nn.GELU(), nn.Linear(4096, 1024, bias=False))
         inputs = torch.randn(32768, 1024)

@@ -2,13 +2,16 @@
 
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.errors import GobrrrError, Missing, ProgramFailed, UsageError
+from gobrrr.extras import need
 
 if TYPE_CHECKING:
     import torch
@@ -83,6 +86,7 @@ def load_factory(target: str) -> Callable[[], Any]:
         raise UsageError(f"{target!r} is not of the form FILE.py:NAME")
     if not path.is_file():
         raise UsageError(f"{file} does not exist: write FILE.py:NAME with a file of yours")
+    need("torch", "torch")
     module = _import_file(path)
     factory = getattr(module, name, None)
     if not callable(factory):
@@ -109,12 +113,16 @@ def made_step(factory: Callable[[], Any]) -> tuple[Step, Workload | None]:
 
 
 def user_code(call: Callable[[], Any], what: str) -> Any:
-    """Runs the user's code: what it raises becomes a ProgramFailed with the line where it happened."""
+    """Runs the user's code: what it raises becomes a ProgramFailed with the line where it happened.
+
+    What it prints goes to stderr, because stdout is ours, and where it would leave the process it has failed.
+    """
     try:
-        return call()
+        with redirect_stdout(sys.stderr):
+            return call()
     except GobrrrError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if any(sign in str(error) for sign in _NO_DEVICE):
             raise Missing(f"{what} asks for a device that is not here{where(error)}: {_first_line(error)}") from error
         raise ProgramFailed(f"{what} raised {type(error).__name__}{where(error)}: {_first_line(error)}") from error
@@ -134,13 +142,15 @@ def _import_file(path: Path) -> Any:
 
 def where(error: BaseException) -> str:
     """` at file.py:12`, the innermost frame of the user's own code that we can tell."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        frame
-        for frame in frames
-        if "site-packages" not in frame.filename and "gobrrr" not in Path(frame.filename).parts
-    ]
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+
+
+def _is_users(filename: str) -> bool:
+    path = Path(filename)
+    installed = {"site-packages", "dist-packages"}.intersection(path.parts)
+    elsewhere = any(path.is_relative_to(home) for home in (Path(__file__).parent, sysconfig.get_path("stdlib")))
+    return not installed and not elsewhere and not filename.startswith("<")
 
 
 def _first_line(error: BaseException) -> str:
@@ -149,4 +159,8 @@ def _first_line(error: BaseException) -> str:
 
 
 def _named(value: Any) -> str:
-    return f"a {type(value).__name__}" if value is not None else "nothing"
+    if value is None:
+        return "nothing"
+    shape = getattr(value, "shape", None)
+    name = type(value).__name__ if shape is None else f"tensor of shape {tuple(shape)}"
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

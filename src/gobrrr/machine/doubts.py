@@ -29,8 +29,8 @@ HARMFUL_THROTTLES: Mapping[int, str] = {
     0x40: "the hardware slows down because of heat",
     0x80: "the power supply asks for less (power brake)",
 }
-"""Bits of NVML's clock event reasons. The software power cap (0x04) is none of them: under large products
-of random numbers every big GPU runs into it, and the sustained rate is the one we want."""
+"""Bits of NVML's clock event reasons. The software power cap (0x04) is none of them: large products of random numbers
+run every big GPU into it for a moment, and the probes rest between their windows so that it does not last."""
 
 POWER_CAP = 0x04
 IDLE = 0x01

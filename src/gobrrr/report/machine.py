@@ -90,7 +90,7 @@ _LAYOUT: tuple[tuple[str, tuple[tuple[str, str, Callable[[float | None, int], st
     ("matrix", tuple((mode, f"matmul_flops_per_s.{mode}", units.flops_per_s) for mode in MATRIX_MODES)),
     (
         "vector",
-        tuple((dtype, f"vector_flops_per_s.{dtype}", units.flops_per_s) for dtype in ("fp64", "fp32", "bf16", "fp16")),
+        tuple((dtype, f"vector_flops_per_s.{dtype}", units.flops_per_s) for dtype in ("fp64", "fp32")),
     ),
     (
         "bytes",

@@ -1,8 +1,9 @@
 """Which forward op a backward op belongs to: torch's private view of the running autograd node.
 
 Assumed, and held by a test: an op's node is made just before the op is dispatched and takes the next sequence
-number; while the backward pass runs, the current node carries the number of the forward op that made it. The
-profiler links forward and backward ops the same way.
+number, as does the node of a custom `autograd.Function` before its forward runs; while the backward pass runs, the
+current node carries the number of the forward op that made it. The profiler links forward and backward ops the same
+way.
 """
 
 from typing import Any

@@ -5,6 +5,7 @@ are mere compositions are decomposed first; tensor subclasses unwrap themselves,
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -14,7 +15,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gobrrr.dtypes import dtype_name
+from gobrrr.dtypes import ITEM_BYTES, dtype_name
 from gobrrr.work import precision
 from gobrrr.work.call import Call
 from gobrrr.work.op import CountedBy, Op, OpClass, Phase, TensorRef
@@ -29,9 +30,11 @@ _PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, Fak
 _SILENT_NAMESPACES = frozenset({"prim", "profiler"})
 _KERNEL_FREE = frozenset(
     "empty empty_strided empty_like new_empty new_empty_strided empty_permuted _unsafe_view lift_fresh resize "
-    "resize_as set record_stream _assert_tensor_metadata _reshape_alias".split()
+    "resize_as set record_stream _assert_tensor_metadata _reshape_alias unsafe_split unsafe_split_with_sizes "
+    "_efficientzerotensor _local_scalar_dense _c10d_functional::wait_tensor "
+    "_c10d_functional::_wrap_tensor_autograd".split()
 )
-"""Ops that allocate, look or relabel; views are known by their schema."""
+"""Ops that allocate, look, wait, relabel or hand a number to the host; views are known by their schema or tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class Signature:
         written = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         short = base.removeprefix("aten::").removesuffix("_")
         makes_nothing = not schema.is_mutable and not any("Tensor" in str(r.type) for r in schema.returns)
+        is_view = func.is_view or torch.Tag.inplace_view in func.tags
         return cls(
             name=base,
             argument_names=tuple(a.name for a in schema.arguments),
@@ -65,18 +69,22 @@ class Signature:
             keyword_only=frozenset(a.name for a in schema.arguments if a.kwarg_only),
             write_only=frozenset(a.name for a in written if a.kwarg_only),
             mutated=tuple(a.name for a in written),
-            launches=rule is not None or not (func.is_view or short in _KERNEL_FREE or makes_nothing),
-            decomposes=rule is None and not silent and func._can_decompose(),  # noqa: SLF001 (as torch's counter)
+            launches=short not in _KERNEL_FREE and (rule is not None or not (is_view or makes_nothing)),
+            decomposes=not silent and _is_composition(func, has_rule=rule is not None),
             silent=silent,
             rule=rule,
         )
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        return {**self.defaults, **dict(zip(self.argument_names, args, strict=False)), **kwargs}
+        """In the order of the schema, whatever was passed by keyword or left out."""
+        given = {**self.defaults, **dict(zip(self.argument_names, args, strict=False)), **kwargs}
+        return {name: given[name] for name in self.argument_names if name in given}
 
 
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """`with Counter() as counter: step()`, then `counter.program()`."""
+
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -101,13 +109,24 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._whereabouts.__exit__(kind, error, traceback)
         self._storages.forget()
 
+    @contextmanager
+    def _again(self) -> Iterator[None]:
+        """The mode alone: torch sets it aside while it handles an op, and the parts of a composition must reach it."""
+        super().__enter__()  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            super().__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
     def program(self) -> Program:
         """The ungrouped sequence of ops, and the memory they held."""
         return Program(tuple(self._ops), Memory.of(self._storages.lives, len(self._ops), self._backward_starts))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if isinstance(func, HigherOrderOperator) or not _PLAIN_TYPES.issuperset(types):
+        if isinstance(func, HigherOrderOperator):
+            return self._higher_order(func, args, kwargs)
+        if not _PLAIN_TYPES.issuperset(types):
             return NotImplemented
         signature = self._signatures.get(func)
         if signature is None:
@@ -115,7 +134,7 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if signature.silent:
             return func(*args, **kwargs)
         if signature.decomposes:
-            with self:
+            with self._again():
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
@@ -128,6 +147,36 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
         return output
 
+    def _higher_order(self, func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An op over functions, such as `flex_attention`, is one kernel once compiled, and nobody knows its work."""
+        place = self._whereabouts.place()
+        inputs = tuple(_refs_in(self._described((args, tuple(kwargs.values())), place, born=0)))
+        self._storages.now = len(self._ops)
+        output = func(*args, **kwargs)
+        outputs = tuple(self._ref(tensor, place, born=len(self._ops) + 1) for tensor in _tensors_in(output))
+        self._append(
+            Op(
+                name=f"higher_order::{_name(func)}",
+                cls=OpClass.OTHER,
+                phase=place.phase,
+                module=place.module,
+                source=place.source,
+                device=_device(args, output),
+                inputs=inputs,
+                outputs=outputs,
+                counted_by=CountedBy.UNKNOWN,
+                work=None,
+                launches=True,
+                recomputed=place.recomputed,
+            )
+        )
+        return output
+
+    def _append(self, op: Op) -> None:
+        if op.phase is Phase.BACKWARD and (not self._ops or self._ops[-1].phase is not Phase.BACKWARD):
+            self._backward_starts.append(len(self._ops))
+        self._ops.append(op)
+
     def _record(
         self,
         func: Any,
@@ -137,8 +186,6 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         place: Place,
         device: str,
     ) -> None:
-        if place.phase is Phase.BACKWARD and (not self._ops or self._ops[-1].phase is not Phase.BACKWARD):
-            self._backward_starts.append(len(self._ops))
         call = Call(
             name=signature.name,
             args=bound,
@@ -147,9 +194,9 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             keyword_only=signature.keyword_only,
             tf32=self._tf32(signature, device),
         )
-        launches = signature.launches and any(output.numel for output in outputs)
+        launches = signature.launches and (not outputs or any(output.numel for output in outputs))
         counted_by, work = self._work(signature, call, launches=launches)
-        self._ops.append(
+        self._append(
             Op(
                 name=_name(func),
                 cls=_op_class(signature, place.phase, func),
@@ -200,6 +247,8 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         dtype = self._dtypes.get(tensor.dtype)
         if dtype is None:
             dtype = self._dtypes[tensor.dtype] = dtype_name(str(tensor.dtype)) or str(tensor.dtype)
+        if tensor.is_nested:  # has no sizes to ask for
+            return TensorRef(None, 0, (tensor.numel(),), (0,), "opaque")
         if tensor.layout is not torch.strided or tensor.is_quantized:
             return TensorRef(None, 0, tuple(tensor.shape), (0,) * tensor.dim(), "opaque")
         number = self._storages.number(tensor, place.phase, place.module, born=born)
@@ -211,15 +260,30 @@ def _count(signature: Signature, call: Call) -> tuple[CountedBy, Work | None]:
 
     A type of unknown width makes the bytes, and so the op, unknown.
     """
-    try:
-        if signature.rule is not None:
-            return CountedBy.FORMULA, signature.rule.formula(call)
-        flops = torch_flops(call)
-        if flops is None and not call.name.startswith("aten::"):
-            return CountedBy.UNKNOWN, None
-        return CountedBy.DEFAULT, counted(call, flops_dense=flops or 0, matrix={call.out.dtype: flops or 0})
-    except KeyError:
+    if any(ref.dtype not in ITEM_BYTES for ref in (*call.tensors(*call.args), *call.outputs)):
         return CountedBy.UNKNOWN, None
+    if signature.rule is not None:
+        return CountedBy.FORMULA, signature.rule.formula(call)
+    flops = torch_flops(call)
+    if flops is None and not call.name.startswith("aten::"):
+        return CountedBy.UNKNOWN, None
+    return CountedBy.DEFAULT, counted(call, flops_dense=flops or 0, matrix={call.out.dtype: flops} if flops else {})
+
+
+def _is_composition(func: OpOverload, *, has_rule: bool) -> bool:
+    """Whether the op is nothing but calls of others, which are counted in its place.
+
+    Outside of inference mode torch itself takes such an op apart before it reaches us, and so do we in it, formula or
+    not: `contiguous` may copy or return what it was given. An op with a derivative of its own is a kernel where one
+    exists (`_fused_rms_norm`), and decompositions in Python are made for compilers; both are taken apart only where
+    nothing else is known.
+    """
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001 (as torch's counter)
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
+    if has_rule:
+        name = _name(func)
+        return composite not in func.py_kernels and has_kernel(name, composite) and not has_kernel(name, "Autograd")
+    return func._can_decompose()  # noqa: SLF001
 
 
 def _op_class(signature: Signature, phase: Phase, func: Any) -> OpClass:
@@ -264,7 +328,7 @@ def _refs_in(value: Any) -> Iterator[TensorRef]:
             yield from _refs_in(item)
 
 
-def _name(func: OpOverload) -> str:
+def _name(func: OpOverload | HigherOrderOperator) -> str:
     name: str = func.name()  # type: ignore[no-untyped-call]
     return name
 

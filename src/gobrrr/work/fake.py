@@ -4,12 +4,14 @@ Assumed, and held by tests: under `FakeTensorMode` a model can be built, moved, 
 and an op whose result depends on values raises one of the exceptions below, naming the op.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -33,7 +35,7 @@ def fake_tensors() -> Iterator[None]:
     `model.to(...)` swaps the content of fake parameters and refuses those that are weakly referenced, which the mode's
     own memo of converted tensors does; so the memo, a mere cache, is emptied before each swap. `trunc_normal_` draws
     until all values fit, and parameters have none; so it is passed over. Real tensors that were there before take part
-    by their shapes.
+    by their shapes. The mode logs every op that fails with its own traceback; the error itself is enough.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     small_values = SmallValues(mode)
@@ -46,6 +48,7 @@ def fake_tensors() -> Iterator[None]:
 
     with (
         torch.random.fork_rng(),
+        mock.patch.object(logging.getLogger(FakeTensorMode.__module__), "disabled", new=True),
         mock.patch.object(torch.utils, "swap_tensors", swap_unremembered),
         mock.patch.object(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor),
         mode,
@@ -62,6 +65,8 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
     what needs a gradient is trained, not asked; so parameters and activations stay fake.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, mode: FakeTensorMode) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._mode = mode
@@ -69,7 +74,9 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        inputs = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)]
+        if isinstance(func, HigherOrderOperator):
+            return func(*args, **kwargs)
+        inputs = _tensors_in((args, kwargs))
         if not all(self._is_known(tensor) for tensor in inputs):
             return self._without_values(func, args, kwargs)
         if inputs and torch.Tag.data_dependent_output in func.tags:
@@ -78,10 +85,10 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
             real = self._computed(func, args, kwargs)
             return tree_map_only(torch.Tensor, self._faked, real)
         output = func(*args, **kwargs)
-        made = [value for value in tree_flatten(output)[0] if isinstance(value, torch.Tensor)]
+        made = _tensors_in(output)
         if made and "empty" not in func.__name__ and all(_is_small(tensor) for tensor in made):
             real = self._computed(func, args, kwargs)
-            for fake, value in zip(made, tree_flatten(real)[0], strict=False):
+            for fake, value in zip(made, _tensors_in(real), strict=True):
                 self._real[fake] = value
         return output
 
@@ -93,11 +100,18 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._real.pop(tensor, None)  # type: ignore[no-untyped-call]
 
     def _without_values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Something unknown goes in, so what it changes in place is no longer known."""
-        for argument, value in zip(func._schema.arguments, args, strict=False):  # noqa: SLF001 (public in all but name)
-            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, FakeTensor):
-                self.forget(value)
+        """Something unknown goes in, so what it changes in place is no longer known, nor is any view of the same."""
+        arguments = func._schema.arguments  # noqa: SLF001 (public in all but name)
+        given = {**dict(zip((argument.name for argument in arguments), args, strict=False)), **kwargs}
+        for argument in arguments:
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                self._forget_with_views(_tensors_in(given.get(argument.name)))
         return func(*args, **kwargs)
+
+    def _forget_with_views(self, tensors: list[torch.Tensor]) -> None:
+        changed = {_memory(self._real[tensor]) for tensor in tensors if tensor in self._real}
+        known = list(self._real.items())  # type: ignore[no-untyped-call]
+        self.forget(*(fake for fake, real in known if _memory(real) in changed))
 
     def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = tree_map_only(FakeTensor, lambda fake: self._real[fake], (args, kwargs))
@@ -108,6 +122,14 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         fake = self._mode.from_tensor(real, static_shapes=True)
         self._real[fake] = real
         return fake
+
+
+def _tensors_in(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _is_small(tensor: torch.Tensor) -> bool:

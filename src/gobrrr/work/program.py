@@ -44,12 +44,12 @@ class Program:
 
 
 def peak(lives: Iterable[StorageLife], ops: int) -> int:
-    """Sum of sizes over time at its highest. A storage freed by op i is still there while i runs."""
+    """Sum of sizes over time at its highest. Op i runs at the moment i + 1, and what it frees is still there then."""
     change = [0] * (ops + 2)
     for life in lives:
         change[life.born] += life.nbytes
         if life.died is not None:
-            change[max(life.died, life.born) + 1] -= life.nbytes
+            change[max(life.died + 1, life.born) + 1] -= life.nbytes
     highest = alive = 0
     for step in change:
         alive += step

@@ -18,7 +18,7 @@ def distinct_bytes(tensors: Iterable[TensorRef]) -> float:
     for tensor in tensors:
         if tensor.storage is None:
             apart += tensor.unique_bytes
-        else:
+        elif tensor.numel:
             by_storage[tensor.storage].add(tensor)
     return apart + sum(_distinct_in_storage(views) for views in by_storage.values())
 

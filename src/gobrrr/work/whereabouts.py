@@ -1,5 +1,6 @@
 """Where in the user's program an op comes from: its phase, its module, its source line."""
 
+import os
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,8 +16,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from gobrrr.work import autograd_nodes
 from gobrrr.work.op import Phase
 
-_TORCH = str(Path(torch.__file__).parent)
-_COUNTING = str(Path(__file__).parent)
+_TORCH = f"{Path(torch.__file__).parent}{os.sep}"
+_COUNTING = f"{Path(__file__).parent}{os.sep}"
 _WORKLOAD = str(Path(__file__).parents[1] / "workload.py")
 _CHECKPOINT = str(Path(_TORCH, "utils", "checkpoint.py"))
 
@@ -70,8 +71,7 @@ class Whereabouts:
             self._after_backward = True
             return self._place_in_backward()
         place = Place(self._phase(), self._stack[-1] if self._stack else "", _user_line())
-        if torch.is_grad_enabled():
-            self._made_by.setdefault(autograd_nodes.made_sequence_number(), place)
+        self._made_by.setdefault(autograd_nodes.made_sequence_number(), place)
         return place
 
     def _phase(self) -> Phase:

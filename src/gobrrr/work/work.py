@@ -57,6 +57,20 @@ class Work:
             for arithmetic, functions in self.vector.items()
         }
 
+    def scaled(self, share: float) -> "Work":
+        """This share of it, as of one of several kernels that do an op together."""
+        return Work(
+            matrix={mode: share * flops for mode, flops in self.matrix.items()},
+            flops_dense=share * self.flops_dense,
+            vector_flops=share * self.vector_flops,
+            vector={
+                arithmetic: {function: share * number for function, number in functions.items()}
+                for arithmetic, functions in self.vector.items()
+            },
+            bytes_read=share * self.bytes_read,
+            bytes_written=share * self.bytes_written,
+        )
+
     def __add__(self, other: "Work") -> "Work":
         return Work(
             matrix=_added(self.matrix, other.matrix),

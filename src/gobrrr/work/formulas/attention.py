@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from gobrrr.work.call import Call
 from gobrrr.work.formulas.matmul import math_mode
-from gobrrr.work.op import OpClass
+from gobrrr.work.op import OpClass, TensorRef
 from gobrrr.work.registry import counted, formula
 from gobrrr.work.work import Work
 
@@ -34,6 +34,8 @@ class Extent:
     head: int
     value_head: int
     causal: bool
+    from_the_end: bool = False
+    """A causal mask ties the last query to the last key, not the first to the first: it matters if lengths differ."""
 
     @property
     def scores(self) -> float:
@@ -43,12 +45,14 @@ class Extent:
     def needed_scores(self) -> float:
         """Under a causal mask the query i sees the keys up to i: half of the square that both sides share.
 
-        Queries beyond the last key see all keys; keys beyond the last query are seen by none.
+        Counted from the start, queries beyond the last key see all keys, and keys beyond the last query are seen by
+        none; counted from the end, all queries see the keys before the square, and the queries before it see none.
         """
         if not self.causal:
             return self.scores
         square = min(self.queries, self.keys)
-        pairs = square * square / 2 + (self.queries - square) * self.keys
+        beside = (self.keys - square) * self.queries if self.from_the_end else (self.queries - square) * self.keys
+        pairs = square * square / 2 + beside
         return self.batch * self.heads * pairs
 
     def forward_flops(self, scores: float) -> float:
@@ -57,6 +61,16 @@ class Extent:
     def backward_flops(self, scores: float) -> float:
         """Scores again, dQ and dK run over D; dP and dV over E."""
         return 2 * scores * (3 * self.head + 2 * self.value_head)
+
+
+_BOTTOM_RIGHT = 2
+"""The custom_mask_type of the efficient kernels that counts from the end."""
+
+
+def _from_the_end(call: Call) -> bool:
+    """Flash kernels on a GPU count from the end, the CPU's and all others from the start unless told."""
+    flash = "flash" in call.name and "for_cpu" not in call.name
+    return flash or call.args.get("custom_mask_type") == _BOTTOM_RIGHT
 
 
 def heads_first(call: Call) -> Extent:
@@ -70,23 +84,28 @@ def heads_first(call: Call) -> Extent:
         head,
         call["value"].shape[-1],
         bool(call.args.get("is_causal")),
+        _from_the_end(call),
     )
 
 
 def tokens_first(call: Call) -> Extent:
     """Layout B, S, H, D, or packed sequences without a batch dimension: the kernels below the scaled ones.
 
-    The lengths of packed sequences lie on the device, so each counts with the longest, as torch does.
+    cuDNN's takes packed sequences alike, but a batch with the heads first. The lengths of packed sequences lie on the
+    device, so each counts with the longest, as torch does.
     """
     query, key = call["query"], call["key"]
     causal = bool(call.args.get("is_causal")) or bool(call.args.get("custom_mask_type"))
     *_, heads, head = query.shape
     offsets = next((call.args[name] for name in ("cum_seq_q", "cu_seqlens_q") if call.args.get(name)), None)
+    if offsets is None and "cudnn" in call.name:
+        return heads_first(call)
+    value_head, from_the_end = call["value"].shape[-1], _from_the_end(call)
     if offsets is None:
-        return Extent(query.shape[0], heads, query.shape[1], key.shape[1], head, call["value"].shape[-1], causal)
+        return Extent(query.shape[0], heads, query.shape[1], key.shape[1], head, value_head, causal, from_the_end)
     longest_query = call.args.get("max_q") or call.args.get("max_seqlen_q") or query.shape[-3]
     longest_key = call.args.get("max_k") or call.args.get("max_seqlen_k") or key.shape[-3]
-    return Extent(offsets.shape[0] - 1, heads, longest_query, longest_key, head, call["value"].shape[-1], causal)
+    return Extent(offsets.shape[0] - 1, heads, longest_query, longest_key, head, value_head, causal, from_the_end)
 
 
 def attend(call: Call, extent: Extent, flops: Callable[[float], float]) -> Work:
@@ -125,6 +144,36 @@ def scaled_attention(call: Call) -> Work:
 def scaled_attention_backward(call: Call) -> Work:
     extent = heads_first(call)
     return attend(call, extent, extent.backward_flops)
+
+
+@formula("_native_multi_head_attention", cls=OpClass.CONTRACTION)
+def attention_module(call: Call) -> Work:
+    """A module's inference in one op: queries, keys and values projected, the attention, its output projected."""
+    return _with_projections(call, call["query"], call["key"], call["num_head"], weights=0, elements=0)
+
+
+@formula("_transformer_encoder_layer_fwd", cls=OpClass.CONTRACTION)
+def encoder_layer(call: Call) -> Work:
+    """An attention module, two more products, an activation, two norms of seven FLOPs and two sums an element."""
+    source, up, down = call["src"], call["ffn_weight_1"], call["ffn_weight_2"]
+    elements = (2 * 7 + 2) * source.numel + source.numel // source.shape[-1] * up.shape[0]
+    weights = up.numel + down.numel
+    return _with_projections(call, source, source, call["num_heads"], weights=weights, elements=elements)
+
+
+def _with_projections(call: Call, query: TensorRef, key: TensorRef, heads: int, *, weights: int, elements: int) -> Work:
+    """Two projections of the queries and two of the keys, the attention, and further weights that meet each query."""
+    batch, queries, width = query.shape
+    extent = Extent(batch, heads, queries, key.shape[1], width // heads, width // heads, causal=False)
+    products = 2 * batch * (2 * width * width * (queries + extent.keys) + weights * queries)
+    flops = products + extent.forward_flops(extent.scores)
+    return counted(
+        call,
+        matrix={math_mode(call, query): flops},
+        flops_dense=flops,
+        vector_flops=elements,
+        vector={"exp": extent.scores, "fma": 4 * extent.scores + elements},
+    )
 
 
 @formula(

@@ -5,8 +5,9 @@ read once and every receive buffer written once. A reduction adds once per eleme
 """
 
 from gobrrr.work.call import Call
-from gobrrr.work.op import OpClass
+from gobrrr.work.op import OpClass, TensorRef
 from gobrrr.work.registry import counted, formula
+from gobrrr.work.traffic import distinct_bytes
 from gobrrr.work.work import Work
 
 _FUNCTIONAL = "_c10d_functional"
@@ -35,12 +36,40 @@ _MOVING = (
 )
 
 
+_RECEIVE_BUFFERS = frozenset("output_tensors output_tensor output_lists outputs output".split())
+"""What the c10d ops call them. Their schemas do not say which arguments are written, and some return nothing."""
+
+
+def _received(call: Call) -> tuple[TensorRef, ...]:
+    buffers = [name for name in call.args if name in _RECEIVE_BUFFERS]
+    if buffers:
+        return call.tensors(*buffers)
+    if call.name == "c10d::send":
+        return ()
+    return call.outputs or call.tensors()
+
+
+def _sent(call: Call) -> tuple[TensorRef, ...]:
+    if call.name.startswith("c10d::recv"):
+        return ()
+    return call.tensors(*(name for name in call.args if name not in _RECEIVE_BUFFERS | call.write_only))
+
+
+def _exchanged(call: Call, added: int) -> Work:
+    return counted(
+        call,
+        vector_flops=added,
+        vector={"fma": added},
+        read=distinct_bytes(_sent(call)),
+        written=distinct_bytes(_received(call)),
+    )
+
+
 @formula(*_REDUCING, cls=OpClass.COMMUNICATION)
 def reducing(call: Call) -> Work:
-    added = sum(output.numel for output in call.outputs)
-    return counted(call, vector_flops=added, vector={"fma": added})
+    return _exchanged(call, added=sum(tensor.numel for tensor in _received(call)))
 
 
 @formula(*_MOVING, cls=OpClass.COMMUNICATION)
 def moving(call: Call) -> Work:
-    return counted(call)
+    return _exchanged(call, added=0)

@@ -1,6 +1,7 @@
 """Embeddings read the rows that are touched, not the table.
 
-Which rows are touched lies in the indices, on the device. n indices touch at most n rows, and at most all.
+Which rows are touched lies in the indices, on the device. n distinct indices touch at most n rows, and at most all;
+an index that is expanded over the batch, as positions are, is one.
 """
 
 from gobrrr.work.call import Call
@@ -13,7 +14,7 @@ from gobrrr.work.work import Work
 def touched_bytes(table: TensorRef, indices: TensorRef) -> float:
     rows, *row = table.shape
     row_elements = table.unique / rows if rows and row else 1
-    return min(indices.numel, rows) * row_elements * table.item_bytes
+    return min(indices.unique, rows) * row_elements * table.item_bytes
 
 
 @formula("embedding", cls=OpClass.INDEXING)

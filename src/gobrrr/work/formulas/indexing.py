@@ -86,7 +86,7 @@ def index_fill(call: Call) -> Work:
 @formula("masked_scatter", "put", cls=OpClass.INDEXING)
 def masked_scatter(call: Call) -> Work:
     others = distinct_bytes(call.tensors(*(name for name in call.args if name != "self")))
-    return _scattered(call, call["source"].numel, adds=False, others=others)
+    return _scattered(call, call["source"].numel, adds=bool(call.args.get("accumulate")), others=others)
 
 
 @formula(
@@ -94,8 +94,9 @@ def masked_scatter(call: Call) -> Work:
     cls=OpClass.INDEXING,
 )
 def search(call: Call) -> Work:
-    """Read once, compared once, positions written."""
-    elements = call.tensors()[0].numel
+    """Read once, compared once, positions written. A search in a sorted sequence compares what it looks for."""
+    sought = call.args.get("self")
+    elements = sought.numel if isinstance(sought, TensorRef) else 1
     return counted(call, vector_flops=elements, vector={"fma": elements})
 
 

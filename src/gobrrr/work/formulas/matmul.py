@@ -8,6 +8,7 @@ from gobrrr.work.call import Call
 from gobrrr.work.op import OpClass, TensorRef
 from gobrrr.work.registry import counted, formula
 from gobrrr.work.torch_flops import torch_flops
+from gobrrr.work.traffic import distinct_bytes
 from gobrrr.work.work import Work
 
 _MODES = {"uint8": "int8", "complex64": "fp32", "complex128": "fp64"}
@@ -23,8 +24,8 @@ def math_mode(call: Call, operand: TensorRef) -> str:
 def product(call: Call, flops: float, operand: TensorRef, *, bias: TensorRef | None = None) -> Work:
     """A product of so many FLOPs; a bias that is really added costs an addition per output element."""
     added = call.out.numel if bias is not None else 0
-    unread = 0.0 if bias is None and "self" in call.args and "beta" in call.args else None
-    read = None if unread is None else counted(call).bytes_read - call["self"].unique_bytes
+    unread = {"self", *call.write_only} if bias is None and "beta" in call.args else call.write_only
+    read = distinct_bytes(call.tensors(*(name for name in call.args if name not in unread)))
     return counted(
         call,
         matrix={math_mode(call, operand): flops},
@@ -71,14 +72,14 @@ def biased_vector_product(call: Call) -> Work:
     return product(call, 2 * call["mat"].numel, call["mat"], bias=bias)
 
 
-@formula("_scaled_mm", cls=OpClass.CONTRACTION)
+@formula("_scaled_mm", "_scaled_mm_v2", cls=OpClass.CONTRACTION)
 def scaled_product(call: Call) -> Work:
     """An fp8 product with scales per tensor or row. The scales are multiplied once per output element."""
     flops = torch_flops(call) or 2 * call.out.numel * call["self"].shape[-1]
     return product(call, flops, call["self"], bias=call["bias"])
 
 
-@formula("_grouped_mm", "_scaled_grouped_mm", cls=OpClass.CONTRACTION)
+@formula("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", cls=OpClass.CONTRACTION)
 def grouped_product(call: Call) -> Work:
     """Products of several groups in one kernel, as a mixture of experts needs them.
 

@@ -49,7 +49,7 @@ def rms_norm_backward(call: Call) -> Work:
 )
 def batch_norm(call: Call) -> Work:
     """As a layer norm when it trains; at inference the statistics are given and a multiply-add is left."""
-    training = bool(call.args.get("training", call.name.endswith("with_update")))
+    training = bool(call.args.get("training", "with_update" in call.name))
     return _per_element(call, call.out.numel, 7 if training else 2, 5 if training else 1)
 
 

@@ -33,7 +33,8 @@ def adam(call: Call) -> Work:
 @formula("_fused_sgd", cls=OpClass.OPTIMIZER)
 def sgd(call: Call) -> Work:
     """Momentum 2, update 2. Without momentum the buffer list is empty."""
-    return fused(call, ("self", "momentum_buffer_list"), 4, {"fma": 2})
+    passes = 2 if call["momentum_buffer_list"] else 1
+    return fused(call, ("self", "momentum_buffer_list"), 2 * passes, {"fma": passes})
 
 
 @formula("_fused_adagrad", cls=OpClass.OPTIMIZER)

@@ -20,7 +20,7 @@ def _window(call: Call, dimensions: int) -> int:
 
 
 @formula(
-    *"max_pool1d max_pool2d max_pool3d max_pool2d_with_indices max_pool3d_with_indices mkldnn_max_pool2d avg_pool1d "
+    *"max_pool1d max_pool3d max_pool2d_with_indices max_pool3d_with_indices mkldnn_max_pool2d avg_pool1d "
     "avg_pool2d avg_pool3d".split(),
     cls=OpClass.OTHER,
 )
