@@ -22,6 +22,7 @@ from torch.utils.flop_counter import flop_registry
 import gobrrr
 from counting import call, launched, named, programmed
 from gobrrr.work import autograd_nodes, precision, registry
+from gobrrr.work.count import count_workload
 from gobrrr.work.counter import Counter
 from gobrrr.work.fake import SMALL, fake_tensors, reads_values
 from gobrrr.work.op import CountedBy, Op, OpClass, Phase
@@ -776,3 +777,18 @@ def test_fakes_leave_torch_as_it_was():
     assert torch.utils.swap_tensors is swap
     assert nn.init._no_grad_trunc_normal_ is draw
     assert type(torch.ones(2)) is torch.Tensor
+
+
+OUTSIDE = torch.tensor([1.0, 2.0, 3.0])
+
+
+def test_a_real_tensor_from_outside_is_not_changed_by_what_fake_tensors_do_to_it():
+    def factory():
+        def step():
+            OUTSIDE.add_(1)
+            assert OUTSIDE.sum().item() > 6
+
+        return step
+
+    count_workload(factory)
+    assert OUTSIDE.tolist() == [1.0, 2.0, 3.0]

@@ -67,7 +67,13 @@ def _largest_modules(count: Tally) -> dict[str, Share]:
     """Layers alike in one row; a row that only repeats the one around it is left out."""
     merged = summed((alike(module), share) for module, share in count.modules.items())
     telling = {name: share for name, share in merged.items() if merged.get(name.rpartition(".")[0]) != share}
-    return dict(islice(telling.items(), LARGEST_MODULES))
+    return {_below_root(name): share for name, share in islice(telling.items(), LARGEST_MODULES)}
+
+
+def _below_root(module: str) -> str:
+    """`Net.block.*` as `.block.*`: the root's own row says its name."""
+    root, dot, rest = module.partition(".")
+    return f"{dot}{rest}" if dot else root
 
 
 def _largest_ops(rows: Iterable[OpRow]) -> dict[str, Share]:
@@ -77,7 +83,7 @@ def _largest_ops(rows: Iterable[OpRow]) -> dict[str, Share]:
 
 def _op_name(row: OpRow) -> str:
     mark = "" if row.counted_by is CountedBy.FORMULA else f" ({row.counted_by.value})"
-    where = "optimizer" if row.phase == "optimizer" else f"{row.phase} {alike(row.module)}".rstrip()
+    where = "optimizer" if row.phase == "optimizer" else f"{row.phase} {_below_root(alike(row.module))}".rstrip()
     return f"{row.name.removeprefix('aten::')}{mark} · {where}"
 
 

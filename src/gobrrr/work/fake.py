@@ -114,9 +114,17 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.forget(*(fake for fake, real in known if _memory(real) in changed))
 
     def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        args, kwargs = tree_map_only(FakeTensor, lambda fake: self._real[fake], (args, kwargs))
+        args, kwargs = tree_map_only(torch.Tensor, self._value, (args, kwargs))
         with unset_fake_temporarily(), torch.no_grad():
             return func(*args, **kwargs)
+
+    def _value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What it holds; of a real tensor a copy, because what happens here must not happen to the user's own."""
+        if tensor not in self._real:
+            with unset_fake_temporarily(), torch.no_grad():
+                self._real[tensor] = tensor.detach().clone()
+        value: torch.Tensor = self._real[tensor]
+        return value
 
     def _faked(self, real: torch.Tensor) -> torch.Tensor:
         fake = self._mode.from_tensor(real, static_shapes=True)

@@ -35,7 +35,7 @@ class Whereabouts:
     """Follows modules, backward passes and optimizers through torch's global hooks while it is entered.
 
     A backward op takes module and line from the forward op whose autograd node runs. Ops after a backward pass and
-    before the next forward (clipping, zeroing) are of the phase `other`.
+    before the optimizer or the next forward (clipping) are of the phase `other`.
     """
 
     _paths: dict[int, str] = field(default_factory=dict)
@@ -122,6 +122,7 @@ class Whereabouts:
     def _leave_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         del optimizer, args, kwargs
         self._optimizing -= 1
+        self._after_backward = False
 
 
 def _user_line() -> str | None:
