@@ -71,12 +71,16 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._mode = mode
         self._real = WeakIdKeyDictionary()
+        self._stand_ins = WeakIdKeyDictionary()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return func(*args, **kwargs)
         inputs = _tensors_in((args, kwargs))
+        if not all(isinstance(tensor, FakeTensor) for tensor in inputs):
+            args, kwargs = tree_map_only(torch.Tensor, self._stand_in, (args, kwargs))
+            inputs = _tensors_in((args, kwargs))
         if not all(self._is_known(tensor) for tensor in inputs):
             return self._without_values(func, args, kwargs)
         if inputs and torch.Tag.data_dependent_output in func.tags:
@@ -93,7 +97,7 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _is_known(self, tensor: torch.Tensor) -> bool:
-        return _is_small(tensor) and (not isinstance(tensor, FakeTensor) or tensor in self._real)
+        return _is_small(tensor) and tensor in self._real
 
     def forget(self, *tensors: torch.Tensor) -> None:
         for tensor in tensors:
@@ -110,21 +114,27 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _forget_with_views(self, tensors: list[torch.Tensor]) -> None:
         changed = {_memory(self._real[tensor]) for tensor in tensors if tensor in self._real}
-        known = list(self._real.items())  # type: ignore[no-untyped-call]
-        self.forget(*(fake for fake, real in known if _memory(real) in changed))
+        if changed:
+            known = list(self._real.items())  # type: ignore[no-untyped-call]
+            self.forget(*(fake for fake, real in known if _memory(real) in changed))
 
     def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        args, kwargs = tree_map_only(torch.Tensor, self._value, (args, kwargs))
+        args, kwargs = tree_map_only(FakeTensor, lambda fake: self._real[fake], (args, kwargs))
         with unset_fake_temporarily(), torch.no_grad():
             return func(*args, **kwargs)
 
-    def _value(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What it holds; of a real tensor a copy, because what happens here must not happen to the user's own."""
-        if tensor not in self._real:
-            with unset_fake_temporarily(), torch.no_grad():
-                self._real[tensor] = tensor.detach().clone()
-        value: torch.Tensor = self._real[tensor]
-        return value
+    def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A fake in place of a real tensor, always the same: what happens here must not happen to the user's own."""
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        if tensor not in self._stand_ins:
+            fake = self._mode.from_tensor(tensor, static_shapes=True)
+            self._stand_ins[tensor] = fake
+            if _is_small(tensor):
+                with unset_fake_temporarily():
+                    self._real[fake] = tensor.detach().clone()
+        stand_in: torch.Tensor = self._stand_ins[tensor]
+        return stand_in
 
     def _faked(self, real: torch.Tensor) -> torch.Tensor:
         fake = self._mode.from_tensor(real, static_shapes=True)
