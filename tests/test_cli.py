@@ -83,11 +83,17 @@ def test_a_command_may_return_the_exit_code_of_what_it_ran(gobrrr, fake_command,
     assert gobrrr("fake") == (code, "", "")
 
 
-def test_a_mistake_of_ours_is_not_dressed_up_as_the_users(monkeypatch, fake_command):
+def test_a_mistake_of_ours_shows_its_traceback_and_is_no_answer(gobrrr, fake_command):
     fake_command(raising(ZeroDivisionError()))
-    monkeypatch.setattr(sys, "argv", ["gobrrr", "fake"])
-    with pytest.raises(ZeroDivisionError):
-        cli.main()
+    code, out, err = gobrrr("fake")
+    assert (code, out) == (errors.BUG, "")
+    assert "ZeroDivisionError" in err
+    assert "a bug of gobrrr's" in err
+
+
+def test_what_the_system_refuses_is_one_sentence(gobrrr, fake_command):
+    fake_command(raising(OSError(28, "No space left on device")))
+    assert gobrrr("fake") == (6, "", "gobrrr: [Errno 28] No space left on device\n")
 
 
 @pytest.mark.parametrize("args", [["--help"], ["-h"], []], ids=str)

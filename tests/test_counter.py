@@ -31,6 +31,7 @@ from gobrrr.work.registry import counted, rule_for
 from gobrrr.work.storages import Storages
 from gobrrr.work.tally import tally
 from gobrrr.work.torch_flops import torch_flops
+from gobrrr.work.work import Work
 
 aten = torch.ops.aten
 HERE = str(Path(__file__).relative_to(Path.cwd())) if Path(__file__).is_relative_to(Path.cwd()) else __file__
@@ -489,10 +490,14 @@ def test_a_custom_op_with_a_registered_formula_is_counted_by_it(swish):
     assert (op.work.flops, op.work.bytes) == (10, 40)
 
 
-def test_a_second_formula_for_an_op_is_a_mistake():
-    assert rule_for("aten::mm") is not None
-    with pytest.raises(AssertionError, match="mm has a formula already"):
-        gobrrr.formula("aten::mm", cls="contraction")(lambda call: None)
+def test_a_users_formula_replaces_ours_whichever_comes_first(monkeypatch):
+    ours = rule_for("aten::mm")
+    monkeypatch.setitem(registry._rules, "mm", ours)
+    for answer in (1, 2):
+        gobrrr.formula("aten::mm", cls="contraction")(lambda call, answer=answer: Work(flops_dense=answer))
+        assert rule_for("aten::mm").formula(None) == Work(flops_dense=answer)
+    registry.formula("aten::mm", cls="contraction")(ours.formula)
+    assert rule_for("aten::mm").formula(None) == Work(flops_dense=2)
 
 
 def test_an_op_of_torchs_without_a_formula_is_counted_by_default_and_listed():
@@ -792,3 +797,44 @@ def test_a_real_tensor_from_outside_is_not_changed_by_what_fake_tensors_do_to_it
 
     count_workload(factory)
     assert OUTSIDE.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_a_model_that_copies_its_layers_can_be_cast_on_fake_tensors():
+    """`nn.TransformerEncoder` deep-copies the layer it is given."""
+
+    def factory():
+        layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).to(torch.bfloat16)
+        return model, torch.randn(2, 4, 16, dtype=torch.bfloat16)
+
+    assert {ref.dtype for op in count_workload(factory).ops for ref in op.outputs} <= {"bf16", "fp32", "bool", "int64"}
+
+
+def test_a_small_value_changed_by_an_op_that_returns_nothing_is_the_new_one():
+    with fake_tensors():
+        steps = [torch.tensor(0.0)]
+        torch._foreach_add_(steps, 1)
+        assert steps[0].item() == 1
+
+
+def test_a_data_loader_can_be_iterated_on_fake_tensors():
+    """It draws its seed into uninitialised memory and looks at it."""
+    data = torch.utils.data.TensorDataset(torch.arange(6))
+    with fake_tensors():
+        assert len(list(torch.utils.data.DataLoader(data, batch_size=2))) == 3
+
+
+def test_a_second_functional_micro_batch_is_forward_again():
+    weight, inputs = torch.ones(3, 3, requires_grad=True), torch.ones(2, 3)
+    with Counter() as counter:
+        for _ in range(2):
+            (inputs @ weight).sum().backward()
+    phases = [op.phase for op in counter.program().ops if op.name == "aten::mm"]
+    assert phases == [Phase.FORWARD, Phase.BACKWARD] * 2
+
+
+def test_a_compiled_model_is_counted_as_it_was_written():
+    def factory():
+        return torch.compile(torch.nn.Linear(4, 4)), torch.ones(2, 4)
+
+    assert [op.name for op in count_workload(factory).ops if op.launches] == ["aten::addmm"]

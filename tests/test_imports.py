@@ -17,7 +17,7 @@ LAYERS = (
     ("machine", "work"),
     ("timing",),
     ("exam",),
-    ("diagnose",),
+    ("examination", "diagnose"),
     ("predict",),
     ("treat",),
     ("report",),

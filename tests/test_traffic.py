@@ -15,6 +15,9 @@ SIZE = st.integers(1, 6)
 
 
 def forward_slices(size: int) -> st.SearchStrategy[slice]:
+    """Of nothing, all of it: there hypothesis draws steps that no stride can hold."""
+    if size == 0:
+        return st.just(slice(None))
     return st.slices(size).filter(lambda cut: cut.step is None or cut.step > 0)
 
 

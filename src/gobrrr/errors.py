@@ -9,11 +9,14 @@ GobrrrError                  what happened, what we saw, what to type next
 ├── Missing              6   something needed is not there: a package, a device, free memory
 └── Interrupted        130   ^C
 
-Only `gobrrr.cli` turns these into exit codes; everything else raises them.
+Only `gobrrr.cli` turns these into exit codes; everything else raises them. A bug of ours shows its traceback and is 70.
 An `assert` is for our own invariants and never for what a user can cause.
 """
 
 from typing import ClassVar
+
+BUG = 70
+"""The exit code of our own mistakes: 1 would be an answer."""
 
 
 class GobrrrError(Exception):

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 from uuid import uuid4
@@ -119,10 +120,14 @@ def _typed(kind: Any, data: Any, where: str) -> Any:
         return _typed_dataclass(kind, data, where)
     if origin in (tuple, list, Sequence):
         return _typed_sequence(get_args(kind), _checked(isinstance(data, list), data, where), where)
+    if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        _checked(isinstance(data, list) and len(data) == len(kind._fields), data, where)
+        return kind(*_typed_sequence(tuple(_hints(kind)[name] for name in kind._fields), data, where))
     if origin in (dict, Mapping):
         _, value = get_args(kind)
         _checked(isinstance(data, dict), data, where)
-        return {key: _typed(value, item, f"{where}[{key[:60]!r}]") for key, item in data.items()}
+        known = {key: item for key, item in data.items() if item is not None or _admits_none(value)}
+        return {key: _typed(value, item, f"{where}[{key[:60]!r}]") for key, item in known.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(_checked(data in [member.value for member in kind], data, where))
     if kind is float:
@@ -130,6 +135,17 @@ def _typed(kind: Any, data: Any, where: str) -> Any:
     if kind is int:
         return _checked(isinstance(data, int) and not isinstance(data, bool), data, where)
     return _checked(kind is Any or isinstance(data, kind), data, where)
+
+
+def _admits_none(kind: Any) -> bool:
+    """Elsewhere a null in a mapping is a value that nobody knows: inside, its key is absent."""
+    return kind is Any or types.NoneType in get_args(kind)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """An Exam holds thousands of one kind, and resolving annotations takes longer than reading a value."""
+    return get_type_hints(kind)
 
 
 def _typed_union(options: tuple[Any, ...], data: Any, where: str) -> Any:
@@ -147,7 +163,7 @@ def _typed_union(options: tuple[Any, ...], data: Any, where: str) -> Any:
 
 def _typed_dataclass(kind: Any, data: Any, where: str) -> Any:
     _checked(isinstance(data, dict), data, where)
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     values: dict[str, Any] = {}
     for field in fields(kind):
         if field.name in data:

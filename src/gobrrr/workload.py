@@ -1,11 +1,12 @@
 """A Workload: what the user gives us to run, and how to load one from `FILE.py:NAME`."""
 
 import importlib.util
+import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ class Workload:
             self._loss(self._forward()).backward()  # type: ignore[no-untyped-call]
             if self.optimizer is not None:
                 self.optimizer.step()
+                self.optimizer.zero_grad(set_to_none=True)
             self.model.zero_grad(set_to_none=True)
         if self.reset is not None:
             self.reset()
@@ -85,7 +87,7 @@ def load_factory(target: str) -> Callable[[], Any]:
     if not colon or not file or not name.isidentifier():
         raise UsageError(f"{target!r} is not of the form FILE.py:NAME")
     if not path.is_file():
-        raise UsageError(f"{file} does not exist: write FILE.py:NAME with a file of yours")
+        raise UsageError(f"there is no file {file}: write FILE.py:NAME with a file of yours")
     need("torch", "torch")
     module = _import_file(path)
     factory = getattr(module, name, None)
@@ -118,25 +120,50 @@ def user_code(call: Callable[[], Any], what: str) -> Any:
     What it prints goes to stderr, because stdout is ours, and where it would leave the process it has failed.
     """
     try:
-        with redirect_stdout(sys.stderr):
+        with _stdout_spared():
             return call()
     except GobrrrError:
         raise
     except (Exception, SystemExit) as error:
         if any(sign in str(error) for sign in _NO_DEVICE):
-            raise Missing(f"{what} asks for a device that is not here{where(error)}: {_first_line(error)}") from error
+            raise Missing(
+                f"{what} asks for a device that is not here{where(error)}: {_first_line(error)}; let it choose "
+                "by torch.accelerator.current_accelerator()"
+            ) from error
         raise ProgramFailed(f"{what} raised {type(error).__name__}{where(error)}: {_first_line(error)}") from error
 
 
+@contextmanager
+def _stdout_spared() -> Iterator[None]:
+    """What is written to stdout meanwhile, by Python, C or a child process, goes to stderr."""
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(own, 1)
+        os.close(own)
+
+
 def _import_file(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    """Under a name of its own, for the user's `profile.py` must not stand in for the library's."""
+    name = f"_gobrrr_user_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))
-    sys.modules[path.stem] = module
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    sys.modules[name] = module
     loader = spec.loader
-    user_code(lambda: loader.exec_module(module), f"{path}")
+    try:
+        user_code(lambda: loader.exec_module(module), f"{path}")
+    except GobrrrError:
+        del sys.modules[name]
+        raise
     return module
 
 

@@ -1,16 +1,20 @@
 """The command line: one file a command, imported only when it is called, and the one place of exit codes."""
 
 import sys
+import traceback
 from importlib import import_module
+from io import TextIOWrapper
 
 import click
 
-from gobrrr.errors import GobrrrError, Interrupted
+from gobrrr.errors import BUG, GobrrrError, Interrupted, Missing
 
 # The help lines stand here so that `gobrrr --help` imports click and nothing else.
 COMMANDS = {
     "machine": "Measure this machine (cached) and draw its roofline.",
     "count": "FLOPs, bytes and memory of every op of a workload, on fake tensors.",
+    "examine": "Time one step of a workload, join it with the work, and say what limits it.",
+    "show": "Diagnose a kept Exam again, anywhere.",
 }
 
 
@@ -40,7 +44,14 @@ def gobrrr() -> None:
 
 
 def main() -> None:
-    """Runs the command line and exits with the code that the error tree documents."""
+    """Runs the command line and exits with the code that the error tree documents.
+
+    A terminal that cannot show a character gets a question mark, not a traceback; an error of ours shows its traceback
+    and has a code of its own, for 1 is an answer.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         code = gobrrr.main(sys.argv[1:] or ["--help"], prog_name="gobrrr", standalone_mode=False)
     except click.ClickException as error:
@@ -54,4 +65,10 @@ def main() -> None:
     except GobrrrError as error:
         click.echo(f"gobrrr: {error}", err=True)
         code = error.exit_code
+    except OSError as error:
+        click.echo(f"gobrrr: {error}", err=True)
+        code = Missing.exit_code
+    except Exception:  # noqa: BLE001 (the last resort)
+        click.echo(traceback.format_exc() + "gobrrr: the error above is a bug of gobrrr's, please report it", err=True)
+        code = BUG
     sys.exit(code)

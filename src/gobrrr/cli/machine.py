@@ -1,5 +1,6 @@
 """`gobrrr machine`."""
 
+import json
 from datetime import UTC, datetime
 
 import click
@@ -19,6 +20,7 @@ def command(*, as_json: bool, fresh: bool, device: str | None, only: tuple[str, 
     each with its spread, and beside what the vendor's datasheet says.
     """
     from gobrrr.machine import datasheets, measured
+    from gobrrr.machine.ceilings import complete
     from gobrrr.report.machine import all_doubts, render, view
     from gobrrr.report.progress import progress_line
 
@@ -26,9 +28,10 @@ def command(*, as_json: bool, fresh: bool, device: str | None, only: tuple[str, 
         ceilings = measured(device, only=only or None, fresh=fresh, progress=progress)
     sheet = datasheets.find(ceilings.device)
     if as_json:
-        for doubt in all_doubts(ceilings, sheet):
+        doubts = all_doubts(ceilings, sheet)
+        for doubt in doubts:
             click.echo(f"gobrrr: {doubt.what}; {doubt.remedy}", err=True)
-        click.echo(schema.dumps(ceilings))
+        click.echo(json.dumps(complete({**schema.document_data(ceilings), "doubts": schema.to_data(doubts)})))
         return
     from rich.console import Console
 

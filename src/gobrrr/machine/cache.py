@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from gobrrr import schema
@@ -32,9 +33,10 @@ def load(machine: Machine, say: Callable[[str], None]) -> Ceilings | None:
         if not path.exists():
             return None
         ceilings = schema.read(Ceilings, path)
+        datetime.fromisoformat(ceilings.measured_at)
     except Missing:
         return None
-    except (BadInput, OSError) as error:
+    except (BadInput, OSError, ValueError) as error:
         say(f"{error}; measuring again")
         return None
     if ceilings.fingerprint != machine.fingerprint:

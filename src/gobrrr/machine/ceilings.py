@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, ClassVar, Self
 
+from gobrrr.dtypes import MATRIX_MODES
 from gobrrr.errors import Missing
 from gobrrr.machine.doubts import Doubt
 from gobrrr.stats import Sample
@@ -95,6 +96,23 @@ class Ceilings:
         spread = {key: sample.spread for key, sample in samples.items()}
         counts = {key: len(sample.values) for key, sample in samples.items()}
         return replace(self, **changes, spread={**self.spread, **spread}, samples={**self.samples, **counts})
+
+
+DOCUMENTED = {
+    "matmul_flops_per_s": MATRIX_MODES,
+    "ridge_flops_per_byte": MATRIX_MODES,
+    "vector_flops_per_s": ("fp64", "fp32"),
+    "transcendental_cost": tuple("exp log sin cos tan tanh erf sqrt rsqrt div pow random".split()),
+    "shortest_kernel_class_s": ("elementwise", "reduction", "gemm", "attention"),
+    "dram_pattern_bytes_per_s": ("read", "copy", "add"),
+}
+"""The names that readers of the JSON may ask for in each mapping."""
+
+
+def complete(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The document's data with every documented name there: null is unknown, never absent."""
+    filled = {key: {**dict.fromkeys(names), **data[key]} for key, names in DOCUMENTED.items()}
+    return {**data, **filled}
 
 
 def merge(older: Ceilings, newer: Ceilings) -> Ceilings:

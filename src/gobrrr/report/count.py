@@ -1,6 +1,6 @@
 """The terminal view of a Tally."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 
 from rich.console import Group, RenderableType
@@ -27,7 +27,7 @@ def render(target: str, count: Tally, *, real: bool) -> RenderableType:
         "",
         _shares("module", _largest_modules(count), count),
         "",
-        _shares("op · phase module", _largest_ops(count.ops), count),
+        _shares("op · phase module", _largest_ops(count), count),
         "",
         *_coverage(count),
         Text("next: gobrrr machine", style="bold"),
@@ -41,8 +41,8 @@ def _headline(count: Tally) -> list[Text]:
         Text(f"  work    {units.flops(count.flops)} needed, {units.moved(count.bytes)} moved: {intensity}"),
         Text(f"  matrix  {modes}; {units.flops(count.flops_dense)} dense, as torch.utils.flop_counter counts"),
         Text(
-            f"  memory  peak {units.capacity(count.peak_memory_bytes)}, there before the step "
-            f"{units.capacity(count.resident_memory_bytes)}, kept for the backward "
+            f"  memory  peak {units.capacity(count.peak_memory_bytes)}, before the step "
+            f"{units.capacity(count.resident_memory_bytes)}, kept for backward "
             f"{units.capacity(count.saved_activation_bytes)}"
         ),
     ]
@@ -51,15 +51,16 @@ def _headline(count: Tally) -> list[Text]:
 def _shares(what: str, parts: Mapping[str, Share], count: Tally) -> Table:
     table = _table(what, "FLOPs", "", "bytes", "", "FLOP/B", "calls")
     for name, share in parts.items():
-        table.add_row(
-            name,
-            units.flops(share.flops),
-            _percent(share.flops, count.flops),
-            units.moved(share.bytes),
-            _percent(share.bytes, count.bytes),
-            units.significant(share.flops / share.bytes) if share.bytes else units.UNKNOWN,
-            str(share.calls),
-        )
+        if share.calls:
+            table.add_row(
+                name,
+                units.flops(share.flops),
+                _percent(share.flops, count.flops),
+                units.moved(share.bytes),
+                _percent(share.bytes, count.bytes),
+                units.significant(share.flops / share.bytes) if share.flops is not None and share.bytes else "",
+                str(share.calls),
+            )
     return table
 
 
@@ -67,28 +68,36 @@ def _largest_modules(count: Tally) -> dict[str, Share]:
     """Layers alike in one row; a row that only repeats the one around it is left out."""
     merged = summed((alike(module), share) for module, share in count.modules.items())
     telling = {name: share for name, share in merged.items() if merged.get(name.rpartition(".")[0]) != share}
-    return {_below_root(name): share for name, share in islice(telling.items(), LARGEST_MODULES)}
+    shown = _names(count)
+    return {shown(name): share for name, share in islice(telling.items(), LARGEST_MODULES)}
 
 
-def _below_root(module: str) -> str:
-    """`Net.block.*` as `.block.*`: the root's own row says its name."""
-    root, dot, rest = module.partition(".")
-    return f"{dot}{rest}" if dot else root
+def _names(count: Tally) -> Callable[[str], str]:
+    """`Net.block.*` as `.block.*` where all modules are Net's: the root's own row says its name."""
+    roots = {module.partition(".")[0] for module in count.modules}
+
+    def below_root(module: str) -> str:
+        _, dot, rest = module.partition(".")
+        return f"{dot}{rest}" if dot and len(roots) == 1 else module
+
+    return below_root
 
 
-def _largest_ops(rows: Iterable[OpRow]) -> dict[str, Share]:
+def _largest_ops(count: Tally) -> dict[str, Share]:
     """By op, phase and the module around it, layers alike in one row."""
-    return dict(islice(summed((_op_name(row), _row_share(row)) for row in rows).items(), LARGEST_OPS))
+    shown = _names(count)
+    return dict(islice(summed((_op_name(row, shown), _row_share(row)) for row in count.ops).items(), LARGEST_OPS))
 
 
-def _op_name(row: OpRow) -> str:
+def _op_name(row: OpRow, shown: Callable[[str], str]) -> str:
     mark = "" if row.counted_by is CountedBy.FORMULA else f" ({row.counted_by.value})"
-    where = "optimizer" if row.phase == "optimizer" else f"{row.phase} {_below_root(alike(row.module))}".rstrip()
+    where = "optimizer" if row.phase == "optimizer" else f"{row.phase} {shown(alike(row.module))}".rstrip()
     return f"{row.name.removeprefix('aten::')}{mark} · {where}"
 
 
 def _row_share(row: OpRow) -> Share:
-    return Share(row.calls, row.flops or 0, row.flops_dense or 0, row.bytes or 0)
+    unknown = row.calls if row.counted_by is CountedBy.UNKNOWN else 0
+    return Share(row.calls, unknown, row.flops, row.flops_dense, row.bytes)
 
 
 def _coverage(count: Tally) -> list[Text]:
@@ -106,8 +115,8 @@ def _coverage(count: Tally) -> list[Text]:
     return lines
 
 
-def _percent(part: float, whole: float) -> str:
-    return units.percent(part / whole) if whole else ""
+def _percent(part: float | None, whole: float) -> str:
+    return units.percent(part / whole) if whole and part is not None else ""
 
 
 def _table(first: str, *columns: str) -> Table:

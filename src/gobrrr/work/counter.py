@@ -4,7 +4,8 @@ It works below autograd, so forward, backward and optimizer all pass through, on
 are mere compositions are decomposed first; tensor subclasses unwrap themselves, and their inner ops are counted.
 """
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -79,6 +80,24 @@ class Signature:
         """In the order of the schema, whatever was passed by keyword or left out."""
         given = {**self.defaults, **dict(zip(self.argument_names, args, strict=False)), **kwargs}
         return {name: given[name] for name in self.argument_names if name in given}
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """What torch.compile has wrapped runs as it was written: the program is what stands before compilation.
+
+    Torch then warns that our hooks fire for the wrapper as well, which only adds a name to the path.
+    """
+    with warnings.catch_warnings(), torch.compiler.set_stance("force_eager"):
+        warnings.filterwarnings("ignore", message="Using `torch.compile\\(module\\)` when there are global hooks")
+        yield
+
+
+def counted_program(step: Callable[[], object]) -> Program:
+    """The program of one step, before compilation."""
+    with uncompiled(), Counter() as counter:
+        step()
+    return counter.program()
 
 
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]

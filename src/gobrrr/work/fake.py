@@ -5,8 +5,10 @@ and an op whose result depends on values raises one of the exceptions below, nam
 """
 
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 from unittest import mock
 
@@ -24,6 +26,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
+_optimizer = import_module("torch.optim.optimizer")  # torch.optim hides its module of that name
+
+_OVERWRITING = frozenset("random_ uniform_ normal_ fill_ zero_ bernoulli_ exponential_".split())
+"""Whatever the tensor held before, afterwards its values are known."""
+
 SMALL = 1 << 14
 """Elements up to which a tensor's values are kept: token ids and schedules are smaller, activations larger."""
 
@@ -35,7 +42,8 @@ def fake_tensors() -> Iterator[None]:
     `model.to(...)` swaps the content of fake parameters and refuses those that are weakly referenced, which the mode's
     own memo of converted tensors does; so the memo, a mere cache, is emptied before each swap. `trunc_normal_` draws
     until all values fit, and parameters have none; so it is passed over. Real tensors that were there before take part
-    by their shapes. The mode logs every op that fails with its own traceback; the error itself is enough.
+    by their shapes. A copied fake tensor would copy its mode; there is one. Optimizers loop over parameters of types
+    they do not know, and must not over fakes. The mode logs every op that fails; the error itself is enough.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     small_values = SmallValues(mode)
@@ -47,13 +55,17 @@ def fake_tensors() -> Iterator[None]:
         swap(one, other)  # type: ignore[no-untyped-call]
 
     with (
+        warnings.catch_warnings(),
         torch.random.fork_rng(),
         mock.patch.object(logging.getLogger(FakeTensorMode.__module__), "disabled", new=True),
         mock.patch.object(torch.utils, "swap_tensors", swap_unremembered),
         mock.patch.object(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor),
+        mock.patch.object(FakeTensorMode, "__deepcopy__", lambda own, _: own, create=True),
+        mock.patch.object(_optimizer, "_foreach_supported_types", [torch.nn.Parameter, torch.Tensor, FakeTensor]),
         mode,
         small_values,
     ):
+        warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")  # as deepcopy does
         yield
 
 
@@ -81,6 +93,9 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not all(isinstance(tensor, FakeTensor) for tensor in inputs):
             args, kwargs = tree_map_only(torch.Tensor, self._stand_in, (args, kwargs))
             inputs = _tensors_in((args, kwargs))
+        if func.__name__.partition(".")[0] in _OVERWRITING and _is_small(inputs[0]):
+            with unset_fake_temporarily():
+                self._real[inputs[0]] = torch.empty(inputs[0].shape, dtype=inputs[0].dtype)
         if not all(self._is_known(tensor) for tensor in inputs):
             return self._without_values(func, args, kwargs)
         if inputs and torch.Tag.data_dependent_output in func.tags:
@@ -90,7 +105,8 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return tree_map_only(torch.Tensor, self._faked, real)
         output = func(*args, **kwargs)
         made = _tensors_in(output)
-        if made and "empty" not in func.__name__ and all(_is_small(tensor) for tensor in made):
+        changes = bool(inputs) and func._schema.is_mutable  # noqa: SLF001 (public in all but name)
+        if (made or changes) and "empty" not in func.__name__ and all(_is_small(tensor) for tensor in made):
             real = self._computed(func, args, kwargs)
             for fake, value in zip(made, _tensors_in(real), strict=True):
                 self._real[fake] = value

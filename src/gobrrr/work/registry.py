@@ -29,13 +29,18 @@ _rules: dict[str, Rule] = {}
 
 
 def formula(*names: str, cls: OpClass | str) -> Callable[[Formula], Formula]:
-    """Registers the decorated function for ops of these names, in place or not, whatever the overload."""
+    """Registers the decorated function for ops of these names, in place or not, whatever the overload.
+
+    A user's formula replaces ours, whichever comes first, and an earlier one of their own.
+    """
 
     def register(function: Formula) -> Formula:
         for name in names:
-            key = canonical(name)
-            assert key not in _rules, f"{key} has a formula already"
-            _rules[key] = Rule(OpClass(cls), function)
+            key, rule = canonical(name), Rule(OpClass(cls), function)
+            if function.__module__.startswith("gobrrr."):
+                _rules.setdefault(key, rule)
+            else:
+                _rules[key] = rule
         return function
 
     return register

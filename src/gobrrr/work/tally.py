@@ -3,29 +3,37 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
-from gobrrr.work.op import CountedBy, Op, OpClass, TensorRef
+from gobrrr.work.op import CountedBy, Op, OpClass, Phase, TensorRef
 from gobrrr.work.program import Program
-from gobrrr.work.work import Work, total
+from gobrrr.work.work import total
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of the step. FLOPs are the needed ones, matrix and vector."""
+    """A part of the step. FLOPs are the needed ones, matrix and vector; None where no call's work is known."""
 
-    calls: int
-    flops: float
-    flops_dense: float
-    bytes: float
+    calls: int = 0
+    unknown_calls: int = 0
+    """Of unknown work: the sums are then without them, and lower than the truth."""
+    flops: float | None = 0
+    flops_dense: float | None = 0
+    bytes: float | None = 0
 
     def __add__(self, other: "Share") -> "Share":
         return Share(
             self.calls + other.calls,
-            self.flops + other.flops,
-            self.flops_dense + other.flops_dense,
-            self.bytes + other.bytes,
+            self.unknown_calls + other.unknown_calls,
+            _sum(self.flops, other.flops),
+            _sum(self.flops_dense, other.flops_dense),
+            _sum(self.bytes, other.bytes),
         )
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return one if other is None else other if one is None else one + other
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +99,8 @@ def tally(program: Program) -> Tally:
         bytes=everything.bytes,
         bytes_read=everything.bytes_read,
         bytes_written=everything.bytes_written,
-        classes=shares(launched, lambda op: [op.cls.value]),
-        phases=shares(launched, lambda op: [op.phase.value]),
+        classes={**shares(launched, lambda op: [op.cls.value]), **_none_of(OpClass, launched, "cls")},
+        phases={**shares(launched, lambda op: [op.phase.value]), **_none_of(Phase, launched, "phase")},
         modules=shares(launched, lambda op: enclosing(op.module)),
         coverage=coverage(launched),
         defaults=_calls(launched, CountedBy.DEFAULT),
@@ -112,8 +120,9 @@ def shares(ops: Iterable[Op], keys: Callable[[Op], Iterable[str]]) -> dict[str, 
 
 
 def share_of(op: Op) -> Share:
-    work = op.work or Work()
-    return Share(1, work.flops, work.flops_dense, work.bytes)
+    if op.work is None:
+        return Share(1, 1, None, None, None)
+    return Share(1, 0, op.work.flops, op.work.flops_dense, op.work.bytes)
 
 
 def summed(pairs: Iterable[tuple[str, Share]]) -> dict[str, Share]:
@@ -121,13 +130,19 @@ def summed(pairs: Iterable[tuple[str, Share]]) -> dict[str, Share]:
     parts: dict[str, Share] = {}
     for name, share in pairs:
         parts[name] = parts[name] + share if name in parts else share
-    return dict(sorted(parts.items(), key=lambda item: -item[1].bytes))
+    return dict(sorted(parts.items(), key=lambda item: -(item[1].bytes or 0)))
 
 
 def enclosing(module: str) -> list[str]:
     """`Net.block.0` lies in `Net`, `Net.block` and itself."""
     names = module.split(".") if module else []
     return [".".join(names[: depth + 1]) for depth in range(len(names))]
+
+
+def _none_of(names: Iterable[StrEnum], launched: Iterable[Op], attribute: str) -> dict[str, Share]:
+    """The parts that no op belongs to, so that every name is there."""
+    present = {getattr(op, attribute) for op in launched}
+    return {name.value: Share() for name in names if name not in present}
 
 
 def alike(module: str) -> str:

@@ -48,6 +48,8 @@ class Whereabouts:
     """Path of the module that owns each parameter."""
     _optimizing: int = 0
     _after_backward: bool = False
+    _nodes_then: int = -1
+    """Autograd nodes made when the last backward op ran: one more, and a new forward has begun."""
     _hooks: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
@@ -68,8 +70,10 @@ class Whereabouts:
     def place(self) -> Place:
         """Where the op that is being dispatched right now comes from."""
         if autograd_nodes.in_backward() and not self._optimizing:
-            self._after_backward = True
+            self._after_backward, self._nodes_then = True, autograd_nodes.made_sequence_number()
             return self._place_in_backward()
+        if torch.is_grad_enabled() and autograd_nodes.made_sequence_number() > self._nodes_then:
+            self._after_backward = False
         place = Place(self._phase(), self._stack[-1] if self._stack else "", _user_line())
         self._made_by.setdefault(autograd_nodes.made_sequence_number(), place)
         return place

@@ -107,7 +107,7 @@ def selected(only: Iterable[str] | None) -> list[str]:
     """Names of probes, in the order of a full run; a group stands for all of its members."""
     asked = set(ORDER) if only is None else set(only)
     for name in sorted(asked - set(ORDER) - PROBES.keys()):
-        near = get_close_matches(name, [*ORDER, *PROBES], n=3)
+        near = get_close_matches(name, dict.fromkeys([*ORDER, *PROBES]), n=3)
         hint = f"did you mean {' or '.join(near)}" if near else f"there are {', '.join(ORDER)}"
         raise UsageError(f"no probe {name!r}: {hint}")
     chosen = [name for name in PROBES if name in asked or _group(name) in asked]

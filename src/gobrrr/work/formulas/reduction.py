@@ -42,7 +42,7 @@ def variance(call: Call) -> Work:
 
 
 @formula(
-    *"linalg_vector_norm norm frobenius_norm _foreach_norm dist _cdist_forward".split(),
+    *"linalg_vector_norm norm frobenius_norm _foreach_norm dist".split(),
     cls=OpClass.NORMALIZATION,
 )
 def vector_norm(call: Call) -> Work:
@@ -54,3 +54,10 @@ def vector_norm(call: Call) -> Work:
 def log_sum_exp(call: Call) -> Work:
     """Maximum, difference, exponential, sum."""
     return reduced(call, 4, {"exp": 1, "fma": 3})
+
+
+@formula("_cdist_forward", cls=OpClass.NORMALIZATION)
+def pairwise_distances(call: Call) -> Work:
+    """A difference, a square and an addition for each coordinate of each pair."""
+    coordinates = call.out.numel * call["x1"].shape[-1]
+    return counted(call, vector_flops=3 * coordinates, vector={"fma": 2 * coordinates})

@@ -24,7 +24,7 @@ def recurrent(call: Call, passes: int) -> Work:
     multiplied = sum(weight.numel for weight in weights if len(weight.shape) == 2)
     flops = 2 * passes * vectors * multiplied
     rows = sum(weight.shape[0] for weight in weights if len(weight.shape) == 2)
-    gates = passes * vectors * rows
+    gates = passes * vectors * rows // 2  # a gate adds an input's and a hidden state's product before its function
     return counted(
         call,
         matrix={math_mode(call, sequence): flops},

@@ -1,0 +1,289 @@
+"""The Diagnosis: where a step's time went, what limits it, and how far it is from its floors."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from gobrrr.diagnose.attribute import BUSY, TOO_BUSY, Attributed, attribute, queued_gaps_s
+from gobrrr.diagnose.compulsory import compulsory_floor
+from gobrrr.diagnose.counterfactual import Sides
+from gobrrr.diagnose.findings import Case, Finding, find_all
+from gobrrr.diagnose.fusion import fused_floor
+from gobrrr.diagnose.regime import Regime
+from gobrrr.exam import Exam, Quality
+from gobrrr.machine import datasheets
+from gobrrr.timing.kernel import Sync
+from gobrrr.work.op import CountedBy
+from gobrrr.work.work import Work, total
+
+CLOSE = 0.05
+"""Two leading shares nearer than this are a tie: noise would decide which one is named."""
+
+LIMITS = 0.9
+"""Of the step: a side that needs this much of it leaves the other at most a tenth to gain."""
+
+MOST_UNCOUNTED = 0.3
+"""Beyond, the part that nobody counted could overturn any verdict on the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineName:
+    name: str
+    ceilings_from: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    flops: float
+    bytes: float
+    seconds: float
+    share: float
+    """Of busy time, as in the paper."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    name: str
+    cls: str
+    module: str
+    phase: str
+    source: str | None
+    calls: int
+    seconds: float
+    flops: float | None
+    bytes: float | None
+    floor_s: float | None
+    level: str | None
+    regime: str
+    fused_from: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What `examine --json` and `show --json` print."""
+
+    SCHEMA: ClassVar[str] = "diagnosis"
+    VERSION: ClassVar[int] = 1
+
+    machine: MachineName
+    target: str
+    step_s: float
+    step_s_low: float
+    step_s_high: float
+    step_s_method: str
+    step_profiled_s: float | None
+    steps: int
+    host_s: float | None
+    device_s: float
+    busy_s: float
+    busy_scale: float
+    idle_s: float
+    latency_s: float
+    limiter: str
+    seconds: Mapping[str, float]
+    """By regime, adding to the step exactly."""
+    shares: Mapping[str, float] | None
+    attained_s: Mapping[str, float]
+    inefficient_s: Mapping[str, float]
+    regime: str
+    flops: float
+    flops_dense: float
+    bytes: float
+    mfu: float | None
+    measured_peak_fraction: float | None
+    compulsory_floor_s: float | None
+    fused_floor_s: float | None
+    as_run_floor_s: float | None
+    fraction_of_floor: float | None
+    gpu_util_percent: float | None
+    peak_memory_bytes: int | None
+    coverage: Mapping[str, float]
+    """Fractions of busy time."""
+    classes: Mapping[str, ClassRow]
+    ops: tuple[OpRow, ...]
+    findings: tuple[Finding, ...]
+    """Named problems, the most step seconds at stake first. They overlap and do not add."""
+    syncs: tuple[Sync, ...] | None
+    quality: Quality
+
+
+def diagnose(exam: Exam) -> Diagnosis:
+    kernels, scale = attribute(exam)
+    busy_s = sum(one.seconds for one in kernels)
+    seconds = regime_seconds(kernels, exam.step_s - busy_s)
+    shares = {name: part / exam.step_s for name, part in seconds.items()}
+    work = total(one.kernel.work for one in kernels if one.kernel.work is not None)
+    host_s = exam.step_s - busy_s if exam.serial else exam.host_s
+    device_s = busy_s if exam.serial else min(exam.step_s, busy_s + queued_gaps_s(exam.kernels))
+    floors = None if exam.program is None else fused_floor(exam.program, exam.ceilings)
+    fused = None if floors is None else floors.seconds
+    sheet = datasheets.find(exam.ceilings.device)
+    compulsory = None if exam.program is None else compulsory_floor(exam.program, exam.ceilings, sheet).seconds
+    dense_once = _dense_without_recomputation(exam)
+    mode = max(work.matrix, key=work.matrix.__getitem__, default=None)
+    interval = exam.step_interval
+    limits = limiter(host_s, device_s, exam.step_s)
+    return Diagnosis(
+        machine=MachineName(exam.ceilings.device, exam.ceilings_from),
+        target=exam.target,
+        step_s=exam.step_s,
+        step_s_low=interval.low,
+        step_s_high=interval.high,
+        step_s_method=exam.step_s_method,
+        step_profiled_s=exam.step_profiled_s,
+        steps=exam.steps,
+        host_s=host_s,
+        device_s=device_s,
+        busy_s=busy_s,
+        busy_scale=scale,
+        idle_s=max(0.0, exam.step_s - busy_s),
+        latency_s=sum(one.parts.latency for one in kernels if one.parts is not None),
+        limiter=limits,
+        seconds=seconds,
+        shares=shares if scale <= TOO_BUSY else None,
+        attained_s=_parts(kernels, "attained"),
+        inefficient_s=_parts(kernels, "inefficient"),
+        regime=leading_regime(shares) if scale <= TOO_BUSY else "unknown",
+        flops=work.flops,
+        flops_dense=work.flops_dense,
+        bytes=work.bytes,
+        mfu=_fraction(dense_once, exam.step_s, None if sheet is None else sheet.matmul_flops_per_s, mode),
+        measured_peak_fraction=_fraction(dense_once, exam.step_s, exam.ceilings.matmul_flops_per_s, mode),
+        compulsory_floor_s=compulsory,
+        fused_floor_s=fused,
+        as_run_floor_s=_known_sum([one.floor.seconds for one in kernels if one.floor is not None]),
+        fraction_of_floor=None if fused is None else fused / exam.step_s,
+        gpu_util_percent=exam.gpu_util_percent,
+        peak_memory_bytes=exam.peak_memory_bytes,
+        coverage=coverage(kernels, busy_s),
+        classes=class_rows(kernels, busy_s),
+        ops=op_rows(kernels, exam),
+        findings=find_all(Case(exam, tuple(kernels), Sides(host_s, device_s, exam.serial), limits, floors)),
+        syncs=exam.syncs,
+        quality=_quality(exam, scale),
+    )
+
+
+def regime_seconds(kernels: Iterable[Attributed], idle_s: float) -> dict[str, float]:
+    """Seconds by regime: attained and inefficient to the op's own, latency and idle to overhead."""
+    seconds = dict.fromkeys((regime.value for regime in Regime), 0.0)
+    seconds[Regime.OVERHEAD] += idle_s
+    for one in kernels:
+        if one.parts is None:
+            seconds[one.regime] += one.seconds
+        else:
+            seconds[one.regime] += one.parts.attained + one.parts.inefficient
+            seconds[Regime.OVERHEAD] += one.parts.latency
+    return seconds
+
+
+def leading_regime(shares: Mapping[str, float]) -> str:
+    """The largest share; mixed if two lead together, unknown if too much is uncounted."""
+    if shares[Regime.UNCOUNTED] > MOST_UNCOUNTED:
+        return "unknown"
+    named = {name: share for name, share in shares.items() if name != Regime.UNCOUNTED}
+    first, second = sorted(named, key=named.__getitem__, reverse=True)[:2]
+    return "mixed" if named[first] - named[second] < CLOSE else first
+
+
+def limiter(host_s: float | None, device_s: float, step_s: float) -> str:
+    """Which side fills the step. Occupancy is not limitation: a busy device may wait for nobody, or for the host."""
+    if host_s is None:
+        return "unknown"
+    host, device = host_s >= LIMITS * step_s, device_s >= LIMITS * step_s
+    if host and device:
+        return "balanced"
+    return "host" if host else "device" if device else "mixed"
+
+
+def coverage(kernels: Iterable[Attributed], busy_s: float) -> dict[str, float]:
+    seconds = dict.fromkeys((kind.value for kind in CountedBy), 0.0)
+    for one in kernels:
+        seconds[one.kernel.counted_by] += one.seconds
+    return {name: part / busy_s if busy_s else 0.0 for name, part in seconds.items()}
+
+
+def class_rows(kernels: Iterable[Attributed], busy_s: float) -> dict[str, ClassRow]:
+    groups: dict[str, list[Attributed]] = defaultdict(list)
+    for one in kernels:
+        groups[one.kernel.cls].append(one)
+    rows = {name: _class_row(group, busy_s) for name, group in groups.items()}
+    return dict(sorted(rows.items(), key=lambda item: -item[1].seconds))
+
+
+def _class_row(group: list[Attributed], busy_s: float) -> ClassRow:
+    work = total(one.kernel.work for one in group if one.kernel.work is not None)
+    seconds = sum(one.seconds for one in group)
+    return ClassRow(work.flops, work.bytes, seconds, seconds / busy_s if busy_s else 0.0)
+
+
+def op_rows(kernels: Iterable[Attributed], exam: Exam) -> tuple[OpRow, ...]:
+    """Grouped by name, shapes, types, module, phase and line; the longest first."""
+    groups: dict[tuple[object, ...], list[Attributed]] = defaultdict(list)
+    for one in kernels:
+        kernel = one.kernel
+        looks = tuple((ref.shape, ref.dtype) for ref in kernel.inputs)
+        groups[kernel.name, looks, kernel.module, kernel.phase, kernel.source].append(one)
+    return tuple(sorted((_op_row(group, exam) for group in groups.values()), key=lambda row: -row.seconds))
+
+
+def _op_row(group: list[Attributed], exam: Exam) -> OpRow:
+    first = group[0]
+    known = [one.kernel.work for one in group if one.kernel.work is not None]
+    work: Work | None = total(known) if len(known) == len(group) else None
+    floors = [one.floor.seconds for one in group if one.floor is not None]
+    return OpRow(
+        name=first.kernel.name,
+        cls=first.kernel.cls.value,
+        module=first.kernel.module,
+        phase=first.kernel.phase,
+        source=first.kernel.source,
+        calls=len(group),
+        seconds=sum(one.seconds for one in group),
+        flops=None if work is None else work.flops,
+        bytes=None if work is None else work.bytes,
+        floor_s=sum(floors) if len(floors) == len(group) else None,
+        level=None if first.floor is None else first.floor.level.value,
+        regime=first.regime.value,
+        fused_from=_program_names(first, exam),
+    )
+
+
+def _program_names(one: Attributed, exam: Exam) -> tuple[str, ...]:
+    if exam.program is None or one.kernel.fused_from is None:
+        return ()
+    return tuple(exam.program.ops[index].name for index in one.kernel.fused_from)
+
+
+def _parts(kernels: Iterable[Attributed], part: str) -> dict[str, float]:
+    seconds = {Regime.COMPUTE.value: 0.0, Regime.BANDWIDTH.value: 0.0}
+    for one in kernels:
+        if one.parts is not None and one.regime.value in seconds:
+            seconds[one.regime.value] += getattr(one.parts, part)
+    return seconds
+
+
+def _known_sum(parts: list[float]) -> float | None:
+    return sum(parts) if parts else None
+
+
+def _quality(exam: Exam, scale: float) -> Quality:
+    if scale <= BUSY:
+        return exam.quality
+    warning = (
+        f"the recorded kernels take {scale:.2f} times as long as the step: their times were scaled down to fit"
+        + ("" if scale <= TOO_BUSY else ", and no shares are given")
+    )
+    return replace(exam.quality, warnings=(*exam.quality.warnings, warning))
+
+
+def _dense_without_recomputation(exam: Exam) -> float | None:
+    if exam.program is None:
+        return None
+    return sum(op.work.flops_dense for op in exam.program.ops if op.work is not None and not op.recomputed)
+
+
+def _fraction(flops: float | None, step_s: float, peaks: Mapping[str, float] | None, mode: str | None) -> float | None:
+    peak = None if peaks is None or mode is None else peaks.get(mode)
+    return flops / (step_s * peak) if peak and flops is not None else None

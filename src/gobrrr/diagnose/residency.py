@@ -1,0 +1,175 @@
+"""Residency: which bytes come from memory and which are still in the cache. One rule for every floor.
+
+A cache of C bytes that replaces the least recently used holds what was touched within the last C bytes of traffic;
+real ones map addresses to sets, share room with other clients and choose victims less well, so half of it is counted
+on. Walking a step in order, with a clock that ticks in bytes:
+
+- A byte is *read* from the cache if the traffic since it was last touched, the touching op's own included, is at most
+  C/2. Counting that op in full makes a stream through a tensor larger than the window evict its own beginning.
+- A byte is *written* to the cache if it was last written within C/2: the two writes reach memory as one. A byte that
+  was only read there is clean; writing it costs memory a write, however recently it was read.
+
+Steps follow one another, so the walk goes round twice and the second round counts: what the end of a step leaves in
+the cache is there when the next begins, and a step smaller than the window runs in the cache altogether.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from gobrrr.diagnose.segments import Segments
+from gobrrr.dtypes import ITEM_BYTES
+from gobrrr.work.op import Op, TensorRef
+from gobrrr.work.registry import canonical
+from gobrrr.work.work import Work
+
+_OVERWRITING = frozenset({"copy", "_foreach_copy"})
+"""Ops whose target is listed among their inputs and not read."""
+
+
+class Access(NamedTuple):
+    """Bytes read or written somewhere in a stretch of a storage: all of them, or fewer, as a gather does."""
+
+    storage: int | None
+    start: float
+    stop: float
+    nbytes: float
+    writes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes by the level that serves them."""
+
+    dram_read: float = 0
+    dram_written: float = 0
+    cache_read: float = 0
+    cache_written: float = 0
+
+    @property
+    def dram(self) -> float:
+        return self.dram_read + self.dram_written
+
+    @property
+    def cache(self) -> float:
+        return self.cache_read + self.cache_written
+
+    @property
+    def bytes(self) -> float:
+        return self.dram + self.cache
+
+
+class Touch(NamedTuple):
+    """When a byte was last touched, and when last written, by the clock of traffic."""
+
+    touched: float
+    written: float
+
+
+_NEVER = float("-inf")
+
+
+def accesses(op: Op) -> tuple[Access, ...]:
+    """What an op touches; one that starts no kernel touches nothing."""
+    if not op.launches:
+        return ()
+    read = op.inputs
+    if canonical(op.name) in _OVERWRITING:
+        read = tuple(ref for ref in read if ref not in op.outputs)
+    return shared_out(read, op.outputs, op.work)
+
+
+def shared_out(read: Iterable[TensorRef], written: Iterable[TensorRef], work: Work | None) -> tuple[Access, ...]:
+    """The bytes of a Work among operands, in proportion to their sizes.
+
+    Work says how many bytes are read and written in all; operands say where. An embedding lists its whole table and
+    reads a few rows: each operand then counts with the same share of its bytes. The sum is exact.
+    """
+    return (
+        *_shared(dict.fromkeys(read), work.bytes_read if work else None, writes=False),
+        *_shared(dict.fromkeys(written), work.bytes_written if work else None, writes=True),
+    )
+
+
+def _shared(refs: Iterable[TensorRef], total: float | None, *, writes: bool) -> list[Access]:
+    """Where the Work is unknown: all of each operand, as far as its width is known."""
+    known = [(ref.storage, _extent(*ref[1:])) for ref in refs if ref.dtype in ITEM_BYTES]
+    listed = sum(extent.nbytes for _, extent in known)
+    if not listed or total == 0:
+        return []
+    share = 1.0 if total is None else total / listed
+    return [
+        Access(storage, extent.start, extent.stop, extent.nbytes * share, writes)
+        for storage, extent in known
+        if extent.nbytes
+    ]
+
+
+class _Extent(NamedTuple):
+    start: float
+    stop: float
+    nbytes: float
+
+
+@lru_cache(maxsize=1 << 14)
+def _extent(offset: int, shape: tuple[int, ...], stride: tuple[int, ...], dtype: str) -> _Extent:
+    """Where in its storage a view lies. The layers of a model repeat the same few views of different storages."""
+    ref = TensorRef(None, offset, shape, stride, dtype)
+    return _Extent(offset * ref.item_bytes, (offset + ref.span) * ref.item_bytes, ref.unique_bytes)
+
+
+def residency(sequence: Sequence[Sequence[Access]], cache_bytes: float | None) -> list[Traffic]:
+    """The traffic of each op, or group of ops, of a step that repeats. Without a known cache all of it is memory's."""
+    walk = _Walk((cache_bytes or 0) / 2)
+    for touched in sequence:
+        walk.traffic(touched)
+    return [walk.traffic(touched) for touched in sequence]
+
+
+class _Walk:
+    """A clock of traffic, and when each byte was last touched."""
+
+    def __init__(self, window: float) -> None:
+        self._window = window
+        self._clock = 0.0
+        self._storages: defaultdict[int, Segments[Touch]] = defaultdict(Segments)
+
+    def traffic(self, touched: Sequence[Access]) -> Traffic:
+        """All of an op's accesses meet the cache as the op before left it; then they leave their mark."""
+        if not touched:
+            return Traffic()
+        reads, writes = ([a for a in touched if a.writes is kind] for kind in (False, True))
+        cache_read, cache_written = (sum(map(self._cached, part)) for part in (reads, writes))
+        traffic = Traffic(
+            dram_read=sum(a.nbytes for a in reads) - cache_read,
+            dram_written=sum(a.nbytes for a in writes) - cache_written,
+            cache_read=cache_read,
+            cache_written=cache_written,
+        )
+        for access in (*reads, *writes):
+            self._mark(access)
+        self._clock += traffic.bytes
+        return traffic
+
+    def _cached(self, access: Access) -> float:
+        """The share of the stretch that is in the window, of the bytes touched in it."""
+        if access.storage is None or not self._window:
+            return 0.0
+        oldest = self._clock - self._window
+        resident = sum(
+            length
+            for length, touch in self._storages[access.storage][access.start, access.stop]
+            if touch is not None and (touch.written if access.writes else touch.touched) >= oldest
+        )
+        return access.nbytes * (resident / (access.stop - access.start))
+
+    def _mark(self, access: Access) -> None:
+        if access.storage is None:
+            return
+        segments, at = self._storages[access.storage], access.start
+        for length, touch in list(segments[access.start, access.stop]):
+            written = self._clock if access.writes else touch.written if touch else _NEVER
+            segments[at, at + length] = Touch(self._clock, written)
+            at += length

@@ -1,0 +1,63 @@
+"""An Exam: everything observed in one run, as plain data. The hinge between measuring and diagnosing.
+
+A live run and a recorded trace fill the same structure; what one of them cannot know is None. All times are seconds of
+one step, and those of `kernels` count from the step's first moment. No torch here: an Exam made on a GPU machine is
+diagnosed and shown anywhere.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gobrrr.machine.ceilings import Ceilings
+from gobrrr.stats import Interval, Sample
+from gobrrr.timing.kernel import Kernel, Sync
+from gobrrr.work.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How much of what was seen could be used."""
+
+    linked_share: float | None
+    """Of busy time, in kernels that were linked to ops of the program."""
+    steady: bool
+    growing: bool
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exam:
+    SCHEMA: ClassVar[str] = "exam"
+    VERSION: ClassVar[int] = 1
+
+    target: str
+    made_at: str
+    """ISO 8601, UTC."""
+    device: str
+    serial: bool
+    """Host and device are one, as on a CPU: their times add instead of overlapping."""
+    ceilings: Ceilings
+    ceilings_from: str
+    """`measured`, or where else they come from."""
+    window_step_s: tuple[float, ...]
+    """Step time of each window, without a profiler: N steps back to back and one synchronisation, over N."""
+    steps: int
+    step_s_method: str
+    step_profiled_s: float | None
+    """The same under the full profiler, to show what that costs."""
+    host_s: float | None
+    """What the host needs for a step: its wall time less what it spent waiting for the device."""
+    kernels: tuple[Kernel, ...]
+    program: Program | None
+    syncs: tuple[Sync, ...] | None
+    peak_memory_bytes: int | None
+    gpu_util_percent: float | None
+    quality: Quality
+
+    @property
+    def step_s(self) -> float:
+        return Sample(self.window_step_s).median
+
+    @property
+    def step_interval(self) -> Interval:
+        return Sample(self.window_step_s).interval()

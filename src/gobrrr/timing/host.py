@@ -1,0 +1,54 @@
+"""What the host needs for a step, and where it waits. No torch here."""
+
+from statistics import median
+
+from gobrrr.timing.timeline import Span, Timeline, merged, overlap_s
+
+_WAITING = ("Synchronize",)
+_LAUNCHING = ("Launch",)
+_ASKING = (*_LAUNCHING, "cudaMemcpy", "hipMemcpy")
+"""In the names of calls that ask for something, and may wait first; a copy does where its other end is pageable."""
+
+FREE_LAUNCH_S = 1e-5
+"""A launch into a queue with room takes 2 to 5 µs, recorded up to twice that. Where the median is longer, the queue
+was full throughout."""
+
+USUAL = 3
+"""A call that takes more than so many times the usual launch waited: the queue was full, or the copy blocks."""
+
+
+def host_s(recorded: Timeline, steps: int) -> float | None:
+    """Wall time of the calls of a step, less what they waited while the device ran.
+
+    The last wait belongs to the recording and not to the steps. What a wait costs beyond the device's work stays in.
+    """
+    calls = steps_calls(recorded)
+    if not calls:
+        return None
+    device = merged(recorded.device)
+    usual_s = min(FREE_LAUNCH_S, median([call.seconds for call in calls if _is(call, _LAUNCHING)] or [0.0]))
+    wall_s = max(call.end_s for call in calls) - min(call.start_s for call in calls)
+    return (wall_s - sum(_waited_s(call, device, usual_s) for call in calls)) / steps
+
+
+def steps_calls(recorded: Timeline) -> tuple[Span, ...]:
+    """The runtime calls, but for the waits for the whole device that end the recording."""
+    own = [place for place, call in enumerate(recorded.runtime) if not _is(call, ("DeviceSynchronize",))]
+    return recorded.runtime[: own[-1] + 1] if own else ()
+
+
+def waits(recorded: Timeline) -> tuple[Span, ...]:
+    """Calls that waited for the device within the steps."""
+    return tuple(call for call in steps_calls(recorded) if _is(call, _WAITING))
+
+
+def _waited_s(call: Span, device: list[tuple[float, float]], usual_s: float) -> float:
+    if _is(call, _WAITING):
+        return overlap_s(call.start_s, call.end_s, device)
+    if _is(call, _ASKING) and call.seconds > USUAL * usual_s:
+        return min(call.seconds - usual_s, overlap_s(call.start_s, call.end_s, device))
+    return 0.0
+
+
+def _is(call: Span, words: tuple[str, ...]) -> bool:
+    return any(word in call.name for word in words)

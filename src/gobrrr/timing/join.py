@@ -1,0 +1,117 @@
+"""Joining what was counted with what was timed: which op of the program a profiled span belongs to. No torch here.
+
+Both saw the same step. The program has the ops that were dispatched, in order; the profiler has those, the compositions
+around them and the calls inside them. So the program is found in the profile as a subsequence of a walk through its
+trees, outermost match first: what lies inside a matched op is that op's own affair. An op and its in-place form are
+one: autograd adds gradients in place where nobody counts, and out of place where somebody does. So are the two names
+of a scattered write and of zeros, for the same reason.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gobrrr.timing.timeline import OpNode, Span
+from gobrrr.work.op import Op
+from gobrrr.work.registry import canonical
+
+LOOK_AHEAD = 64
+"""Ops of the program that may be missing in the profile in a row; beyond, a same name is a coincidence."""
+
+_SAME = {"_index_put_impl": "index_put", "new_zeros": "zeros"}
+"""Names that autograd uses where nobody counts, or where somebody does, for one thing."""
+
+
+@dataclass(slots=True)
+class Matching:
+    """The walk's state: how far the program's launching ops have been found."""
+
+    ops: list[tuple[int, str, Op]]
+    """Program index, name and op."""
+    reached: int = 0
+    nodes: dict[int, OpNode] = field(default_factory=dict)
+    """Program index to its profiled op."""
+
+    def walk(self, nodes: Sequence[OpNode], around: str = "") -> None:
+        for node in nodes:
+            self._visit(node, around)
+
+    def _visit(self, node: OpNode, around: str) -> None:
+        """Itself if it is next; else what is inside, and then itself again.
+
+        An in-place op that autograd must be able to undo clones its operand first: the clone is inside, and before.
+        What it then calls by its other name is still itself.
+        """
+        name = canonical(node.span.name)
+        if _SAME.get(name) == around:
+            self.walk(node.children, around)
+            return
+        if self._take(node, within=1):
+            return
+        before = self.reached
+        self.walk(node.children, name)
+        self._take(node, within=LOOK_AHEAD if self.reached == before else 1)
+
+    def _take(self, node: OpNode, within: int) -> bool:
+        name = _plain(node.span.name)
+        for place, (index, wanted, op) in enumerate(self.ops[self.reached : self.reached + within], self.reached):
+            if wanted == name and _same_shape(op, node):
+                self.nodes[index] = node
+                self.reached = place + 1
+                return True
+        return False
+
+
+def matched_ops(program: Sequence[Op], forest: Sequence[OpNode]) -> dict[int, OpNode]:
+    """Program index to profiled op, for all ops that launch something and were found.
+
+    Views and allocations are left out: they differ between a counted and a plain run, and hold no device.
+    """
+    matching = Matching([(index, _plain(op.name), op) for index, op in enumerate(program) if op.launches])
+    matching.walk(forest)
+    return matching.nodes
+
+
+def owners(matched: dict[int, OpNode]) -> dict[int, int]:
+    """The profiler's number of an op, or of one inside it, to the program index; of two around it, the inner."""
+    result: dict[int, int] = {}
+    for index, node in sorted(matched.items(), key=lambda item: item[1].span.seconds):
+        for inner in _within(node):
+            if inner.span.op is not None:
+                result.setdefault(inner.span.op, index)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTime:
+    """Of a matched op: its time less that of matched ops inside it, and of how many profiled ops it is made."""
+
+    seconds: float
+    profiled_ops: int
+
+
+def own_time(node: OpNode, matched_spans: frozenset[Span]) -> OwnTime:
+    seconds, count = node.span.seconds, 1
+    for child in node.children:
+        if child.span in matched_spans:
+            seconds -= child.span.seconds
+        else:
+            inside = own_time(child, matched_spans)
+            seconds -= child.span.seconds - inside.seconds
+            count += inside.profiled_ops
+    return OwnTime(seconds, count)
+
+
+def _plain(name: str) -> str:
+    bare = canonical(name)
+    return _SAME.get(bare, bare)
+
+
+def _same_shape(op: Op, node: OpNode) -> bool:
+    shape = next((ref.shape for ref in op.inputs if ref.shape), None)
+    return shape is None or node.span.shape is None or shape == node.span.shape
+
+
+def _within(node: OpNode) -> Iterator[OpNode]:
+    yield node
+    for child in node.children:
+        yield from _within(child)

@@ -1,0 +1,164 @@
+"""A Timeline: the spans of a recorded stretch, from the events that torch's profiler writes. No torch here.
+
+The profiler's own file is its public face, and a recorded trace is the same file; so a live run goes through it too.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+
+class SpanKind(StrEnum):
+    OP = "op"
+    RUNTIME = "runtime"
+    KERNEL = "kernel"
+    TRANSFER = "transfer"
+
+
+_KINDS = {
+    "cpu_op": SpanKind.OP,
+    "cuda_runtime": SpanKind.RUNTIME,
+    "cuda_driver": SpanKind.RUNTIME,
+    "kernel": SpanKind.KERNEL,
+    "gpu_memcpy": SpanKind.TRANSFER,
+    "gpu_memset": SpanKind.KERNEL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something that held a lane for a while."""
+
+    kind: SpanKind
+    name: str
+    lane: int
+    """The thread of a host span, the stream of a device span."""
+    start_s: float
+    seconds: float
+    correlation: int | None = None
+    """Joins a runtime call with the device span it asked for."""
+    op: int | None = None
+    """The profiler's number of the op around it, or its own."""
+    shape: tuple[int, ...] | None = None
+    """Of an op's first tensor that has one, where shapes were recorded."""
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    ops: tuple[Span, ...] = ()
+    runtime: tuple[Span, ...] = ()
+    device: tuple[Span, ...] = ()
+    """Kernels and transfers by start."""
+
+
+def timeline(events: Iterable[Mapping[str, Any]]) -> Timeline:
+    """The spans of these chrome-trace events, in seconds from the first."""
+    chosen = [event for event in events if event.get("ph") == "X" and event.get("cat") in _KINDS and "dur" in event]
+    began_us = min((event["ts"] for event in chosen), default=0.0)
+    spans = sorted((_span(event, began_us) for event in chosen), key=lambda span: (span.start_s, -span.seconds))
+    by_kind: dict[SpanKind, list[Span]] = defaultdict(list)
+    for span in spans:
+        by_kind[span.kind].append(span)
+    device = sorted((*by_kind[SpanKind.KERNEL], *by_kind[SpanKind.TRANSFER]), key=lambda span: span.start_s)
+    return Timeline(tuple(by_kind[SpanKind.OP]), tuple(by_kind[SpanKind.RUNTIME]), tuple(device))
+
+
+def asked_for_within(recording: Timeline) -> Timeline:
+    """Without device spans whose launch was not recorded: the device runs behind, and they belong to earlier steps."""
+    asked = {call.correlation for call in recording.runtime}
+    return replace(recording, device=tuple(span for span in recording.device if span.correlation in asked))
+
+
+def _span(event: Mapping[str, Any], began_us: float) -> Span:
+    args = event.get("args", {})
+    kind = _KINDS[event["cat"]]
+    on_device = kind in (SpanKind.KERNEL, SpanKind.TRANSFER)
+    return Span(
+        kind=kind,
+        name=event["name"],
+        lane=int(args.get("stream", event["tid"]) if on_device else event["tid"]),
+        start_s=(event["ts"] - began_us) * 1e-6,
+        seconds=event["dur"] * 1e-6,
+        correlation=args.get("correlation"),
+        op=args.get("External id"),
+        shape=_first_shape(args.get("Input Dims", ())),
+    )
+
+
+def _first_shape(dims: Any) -> tuple[int, ...] | None:
+    """Sizes of the first argument that has any; a list of tensors is a list of those."""
+    for sizes in dims:
+        if sizes:
+            return tuple(sizes) if isinstance(sizes[0], int) else _first_shape(sizes)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class OpNode:
+    """An op with the ops that it called."""
+
+    span: Span
+    children: tuple["OpNode", ...]
+
+    @property
+    def self_s(self) -> float:
+        return self.span.seconds - sum(child.span.seconds for child in self.children)
+
+
+def op_forest(ops: Sequence[Span]) -> list[OpNode]:
+    """Ops of each thread as trees by containment, all roots in order of their start."""
+    roots: list[OpNode] = []
+    for lane in dict.fromkeys(op.lane for op in ops):
+        roots += _trees([op for op in ops if op.lane == lane])
+    return sorted(roots, key=lambda node: node.span.start_s)
+
+
+def _trees(ops: Sequence[Span]) -> list[OpNode]:
+    """Of one thread's ops, sorted by start and then longest first; what has its middle in another is its child.
+
+    Not its start: neighbours touch, and the rounding of their ends and starts would make one the other's child.
+    """
+    roots: list[OpNode] = []
+    open_spans: list[tuple[Span, list[OpNode]]] = []
+
+    def close() -> None:
+        span, children = open_spans.pop()
+        node = OpNode(span, tuple(children))
+        (open_spans[-1][1] if open_spans else roots).append(node)
+
+    for op in ops:
+        while open_spans and open_spans[-1][0].end_s <= op.start_s + op.seconds / 2:
+            close()
+        open_spans.append((op, []))
+    while open_spans:
+        close()
+    return roots
+
+
+def overlap_s(start_s: float, end_s: float, merged: Sequence[tuple[float, float]]) -> float:
+    """How much of the stretch lies in these disjoint, sorted intervals."""
+    first = max(0, bisect_right(merged, (start_s, float("inf"))) - 1)
+    shared = 0.0
+    for low, high in merged[first:]:
+        if low >= end_s:
+            break
+        shared += max(0.0, min(high, end_s) - max(low, start_s))
+    return shared
+
+
+def merged(spans: Sequence[Span]) -> list[tuple[float, float]]:
+    """The union of their stretches as disjoint intervals."""
+    result: list[tuple[float, float]] = []
+    for span in sorted(spans, key=lambda span: span.start_s):
+        if result and span.start_s <= result[-1][1]:
+            result[-1] = (result[-1][0], max(result[-1][1], span.end_s))
+        else:
+            result.append((span.start_s, span.end_s))
+    return result

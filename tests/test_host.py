@@ -1,0 +1,103 @@
+"""What of a recorded stretch is the host's own time, from timelines made by hand."""
+
+import pytest
+
+from gobrrr.timing.host import FREE_LAUNCH_S, USUAL, host_s, steps_calls, waits
+from gobrrr.timing.timeline import Span, SpanKind, Timeline
+
+US = 1e-6
+
+
+def call(start_us: float, end_us: float, name: str = "cudaLaunchKernel") -> Span:
+    return Span(SpanKind.RUNTIME, name, 1, start_us * US, (end_us - start_us) * US)
+
+
+def busy(start_us: float, end_us: float) -> Span:
+    return Span(SpanKind.KERNEL, "kernel", 7, start_us * US, (end_us - start_us) * US)
+
+
+def host_us(recorded: Timeline, steps: int) -> float:
+    return host_s(recorded, steps) / US
+
+
+def stretch(*calls: Span, device: tuple[Span, ...] = ()) -> Timeline:
+    return Timeline(runtime=calls, device=device)
+
+
+SYNC = "cudaStreamSynchronize"
+
+
+def test_without_waiting_the_host_needs_its_wall_time():
+    recorded = stretch(call(0, 1), call(4, 5), call(9, 10), device=(busy(1, 12),))
+    assert host_us(recorded, 1) == pytest.approx(10)
+    assert host_us(recorded, 5) == pytest.approx(2)
+
+
+def test_waiting_in_a_sync_is_not_host_time_but_its_own_cost_is():
+    recorded = stretch(call(0, 1), call(2, 20, SYNC), call(30, 31), device=(busy(1, 18), busy(31, 40)))
+    assert host_us(recorded, 1) == pytest.approx(31 - (18 - 2))
+
+
+def test_a_sync_with_an_idle_device_is_all_cost():
+    recorded = stretch(call(0, 1), call(20, 23, SYNC), call(30, 31), device=(busy(1, 18),))
+    assert host_us(recorded, 1) == pytest.approx(31)
+
+
+@pytest.mark.parametrize("name", ["cudaDeviceSynchronize", "hipDeviceSynchronize"])
+def test_the_final_wait_for_the_device_is_not_the_steps(name):
+    alone = stretch(call(0, 1), call(4, 5), device=(busy(1, 30),))
+    ended = stretch(*alone.runtime, call(6, 31, name), call(31, 33, name), device=alone.device)
+    assert host_us(ended, 1) == host_us(alone, 1) == pytest.approx(5)
+    assert waits(ended) == ()
+    assert steps_calls(ended) == alone.runtime
+
+
+def test_syncs_within_the_steps_are_named():
+    recorded = stretch(call(0, 1), call(2, 3, SYNC), call(4, 5), call(6, 7, "cudaDeviceSynchronize"))
+    assert [wait.name for wait in waits(recorded)] == [SYNC]
+
+
+def test_a_launch_that_waited_in_a_full_queue_is_not_host_time_but_a_usual_launch_is():
+    blocked = [call(0, 1), call(1, 2), call(2, 22), call(22, 23)]
+    assert host_us(stretch(*blocked, device=(busy(0, 40),)), 1) == pytest.approx(4)
+
+
+def test_launches_that_all_found_the_queue_full_are_waiting():
+    blocked = [call(1000 * number, 1000 * (number + 1)) for number in range(10)]
+    assert host_us(stretch(*blocked, device=(busy(0, 20_000),)), 1) == pytest.approx(10 * FREE_LAUNCH_S / US)
+
+
+def test_a_step_that_ends_in_a_sync_has_it_named():
+    recorded = stretch(call(0, 1), call(2, 3, SYNC), call(9, 12, "cudaDeviceSynchronize"))
+    assert [wait.name for wait in waits(recorded)] == [SYNC]
+
+
+def test_a_slow_launch_on_an_idle_device_is_the_hosts_own():
+    """A lazily loaded kernel is read from disk while nothing runs."""
+    assert host_us(stretch(call(0, 1), call(1, 2), call(2, 22), call(22, 23)), 1) == pytest.approx(23)
+
+
+def test_a_launch_within_the_usual_is_never_waiting():
+    slow = call(2, 2 + USUAL)
+    calls = (call(0, 1), call(1, 2), slow, call(2 + USUAL, 3 + USUAL))
+    assert host_us(stretch(*calls, device=(busy(0, 40),)), 1) == pytest.approx(3 + USUAL)
+
+
+@pytest.mark.parametrize("name", ["cudaMemcpyAsync", "cudaMemcpy", "hipMemcpyWithStream"])
+def test_a_copy_from_pageable_memory_waits_and_one_that_is_only_asked_for_does_not(name):
+    def around(copy: Span) -> Timeline:
+        return stretch(call(0, 1), copy, call(30, 31), device=(busy(1, 26),))
+
+    assert host_us(around(call(2, 26, name)), 1) == pytest.approx(31 - (26 - 2) + 1)
+    assert host_us(around(call(2, 3, name)), 1) == pytest.approx(31)
+
+
+def test_overlapping_streams_are_waited_for_once():
+    device = (busy(1, 10), busy(3, 12), busy(11, 18))
+    recorded = stretch(call(0, 1), call(2, 20, SYNC), call(20, 21), device=device)
+    assert host_us(recorded, 1) == pytest.approx(21 - 16)
+
+
+@pytest.mark.parametrize("recorded", [Timeline(), stretch(call(0, 1, "cudaDeviceSynchronize"))])
+def test_where_nothing_was_asked_for_nobody_knows(recorded):
+    assert host_s(recorded, 1) is None

@@ -1,0 +1,246 @@
+"""From timelines and the program to kernels: a CUDA-like recording made by hand, and CPU recordings."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from gobrrr.timing.kernel import Kernel, KernelKind
+from gobrrr.timing.kernels import device_kernels, host_kernels
+from gobrrr.timing.timeline import Timeline, timeline
+from gobrrr.work.op import CountedBy, Op, OpClass
+from gobrrr.work.program import Program
+from gobrrr.work.work import total
+from test_residency import Tape
+from test_timeline import event
+
+US = 1e-6
+
+
+def network() -> Program:
+    """A view that starts nothing, a product, an activation."""
+    tape = Tape()
+    x, weight = tape.tensor(8, 16), tape.tensor(16, 4)
+    tape.op("t", OpClass.OTHER, [weight], [weight], launches=False)
+    tape.pointwise(tape.product(x, weight), name="relu")
+    return tape.program
+
+
+PROGRAM = network().ops
+PRODUCT, RELU = PROGRAM[1], PROGRAM[2]
+
+
+class Recording:
+    """A profiler's file, written call by call: the host asks, and the device follows on its own clock."""
+
+    def __init__(self, correlation: int = 100, began: float = 1000.0) -> None:
+        self.events: list[dict] = []
+        self._correlation = correlation
+        self._host = self._device = began
+        self._ops = 0
+
+    def op(self, name: str, *kernels: tuple[str, float], **args) -> "Recording":
+        """An op that launches these kernels, each so many microseconds long."""
+        self._ops += 1
+        start = self._host
+        for kernel, length in kernels:
+            self.launch(kernel, length, number=self._ops)
+        self._host += 2
+        self.events.append(event("cpu_op", name, start, self._host - start, **{"External id": self._ops}, **args))
+        return self
+
+    def launch(self, name: str, length: float, *, number: int | None = None, cat: str = "kernel") -> "Recording":
+        """A call of 3 us in an op of that number or in none, and 5 us later, when the device is free, its kernel."""
+        self._correlation += 1
+        around = {} if number is None else {"External id": number}
+        self.events.append(
+            event("cuda_runtime", "cudaLaunchKernel", self._host, 3, correlation=self._correlation, **around)
+        )
+        self._host += 3
+        self._device = max(self._device, self._host + 5)
+        self.events.append(event(cat, name, self._device, length, stream=7, correlation=self._correlation))
+        self._device += length
+        return self
+
+    @property
+    def timeline(self) -> Timeline:
+        return timeline(self.events)
+
+
+def recorded(
+    product: Sequence[tuple[str, float]] = (("gemm", 20),), relu: float = 10, steps: int = 1, **made
+) -> Timeline:
+    recording = Recording(**made)
+    for _ in range(steps):
+        recording.op("aten::mm", *product).op("aten::relu", ("pointwise", relu))
+    return recording.timeline
+
+
+def unlinked(recording: Timeline) -> Timeline:
+    """The same as the profiler gives it without ops."""
+    return replace(recording, ops=(), runtime=tuple(replace(call, op=None) for call in recording.runtime))
+
+
+def summary(kernels: Sequence[Kernel]) -> list[tuple]:
+    return [(kernel.name, kernel.fused_from, round(kernel.seconds / US, 6)) for kernel in kernels]
+
+
+# On a device
+
+
+def test_kernels_are_linked_to_the_program_by_the_call_and_the_op_that_launched_them():
+    linked = recorded()
+    product, relu = device_kernels(PROGRAM, linked, unlinked(recorded(steps=3)), 3)
+    assert summary([product, relu]) == [("gemm", (1,), 20), ("pointwise", (2,), 10)]
+    for kernel, op in ((product, PRODUCT), (relu, RELU)):
+        assert (kernel.cls, kernel.phase, kernel.module, kernel.source) == (op.cls, op.phase, op.module, op.source)
+        assert (kernel.inputs, kernel.outputs, kernel.work) == (op.inputs, op.outputs, op.work)
+        assert (kernel.counted_by, kernel.kind) == (CountedBy.FORMULA, KernelKind.COMPUTE)
+
+
+def test_several_kernels_of_one_op_share_its_work_by_time():
+    linked = recorded([("gemm", 30), ("splitk_reduce", 10)])
+    first, second, _ = device_kernels(PROGRAM, linked, unlinked(recorded()), 3)
+    assert first.fused_from == second.fused_from == (1,)
+    assert first.work == PRODUCT.work.scaled(0.75)
+    assert total([first.work, second.work]) == PRODUCT.work
+
+
+def test_a_kernel_inside_an_inner_op_belongs_to_the_op_of_the_program():
+    events = [
+        event("cpu_op", "aten::mm", 0, 20, **{"External id": 1}),
+        event("cpu_op", "aten::resolve_conj", 1, 18, **{"External id": 2}),
+        event("cuda_runtime", "cudaLaunchKernel", 5, 3, correlation=9, **{"External id": 2}),
+        event("kernel", "gemm", 15, 4, stream=7, correlation=9),
+    ]
+    (kernel,) = device_kernels(PROGRAM, timeline(events), Timeline(), 3)
+    assert kernel.fused_from == (1,)
+
+
+def test_what_cannot_be_linked_stays_with_unknown_work():
+    recording = Recording().op("aten::mm", ("gemm", 20)).launch("stray", 7).op("mylib::trick", ("trick", 5))
+    kernels = device_kernels(PROGRAM, recording.timeline, Timeline(), 3)
+    assert summary(kernels) == [("gemm", (1,), 20), ("stray", None, 7), ("trick", None, 5)]
+    for stray in kernels[1:]:
+        assert (stray.work, stray.counted_by, stray.cls) == (None, CountedBy.UNKNOWN, OpClass.OTHER)
+
+
+def test_a_kernel_and_a_call_without_a_number_are_not_each_others():
+    events = [
+        event("cpu_op", "aten::mm", 0, 20, **{"External id": 1}),
+        event("cuda_runtime", "cudaGetDevice", 5, 3, **{"External id": 1}),
+        event("kernel", "in a graph", 15, 4, stream=7),
+    ]
+    (kernel,) = device_kernels(PROGRAM, timeline(events), Timeline(), 3)
+    assert kernel.fused_from is None
+    assert kernel.launched_s is None
+
+
+def test_times_are_those_of_the_middle_step_recorded_without_ops():
+    timed = Recording(correlation=900)
+    for slower in (1, 2, 4):
+        timed.op("aten::mm", ("gemm", 20 * slower)).op("aten::relu", ("pointwise", 10 * slower))
+    kernels = device_kernels(PROGRAM, recorded([("gemm", 77)]), unlinked(timed.timeline), 3)
+    assert summary(kernels) == [("gemm", (1,), 40), ("pointwise", (2,), 20)]
+
+
+@pytest.mark.parametrize(
+    "timed",
+    [
+        recorded([("another gemm", 20)], steps=3),
+        recorded([("gemm", 20), ("more", 1)], steps=3),
+        recorded(steps=2),
+        Timeline(),
+    ],
+    ids=["other kernels", "more kernels", "fewer steps", "nothing"],
+)
+def test_times_are_those_recorded_with_ops_where_the_kernels_differ(timed):
+    linked = recorded([("gemm", 77)])
+    kernels = device_kernels(PROGRAM, linked, unlinked(timed), 3)
+    assert summary(kernels) == [("gemm", (1,), 77), ("pointwise", (2,), 10)]
+    # Their launches too: the first call returns after 3 us, the second 2 + 3 us later, and kernels follow after 5.
+    assert [kernel.launched_s / US for kernel in kernels] == pytest.approx([0, 5])
+    assert [kernel.start_s / US for kernel in kernels] == pytest.approx([5, 82])
+
+
+def test_a_step_counts_from_its_first_launch():
+    kernels = device_kernels(PROGRAM, recorded(), unlinked(recorded(steps=3, began=5e6)), 3)
+    assert kernels[0].launched_s == 0
+    # 10 us of calls a step against 30 of kernels: by the second step the device is 20 behind.
+    assert [kernel.launched_s / US for kernel in kernels] == pytest.approx([0, 5])
+    assert [kernel.start_s / US for kernel in kernels] == pytest.approx([25, 45])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", KernelKind.TRANSFER),
+        ("Memcpy DtoH (Device -> Pinned)", KernelKind.TRANSFER),
+        ("Memcpy DtoD (Device -> Device)", KernelKind.COMPUTE),
+    ],
+)
+def test_only_copies_between_host_and_device_are_transfers(name, kind):
+    recording = Recording().launch(name, 4, cat="gpu_memcpy").timeline
+    assert [kernel.kind for kernel in device_kernels(PROGRAM, recording, Timeline(), 3)] == [kind]
+
+
+def test_kernels_of_a_collective_are_communication():
+    tape = Tape()
+    x = tape.tensor(4)
+    tape.op("all_reduce_", OpClass.COMMUNICATION, [x], [x])
+    recording = Recording().op("aten::all_reduce_", ("ncclKernel", 9)).timeline
+    assert [k.kind for k in device_kernels(tape.ops, recording, Timeline(), 3)] == [KernelKind.COMMUNICATION]
+
+
+def test_of_nothing_recorded_there_are_no_kernels():
+    assert device_kernels(PROGRAM, Timeline(), Timeline(), 3) == ()
+
+
+# On a CPU
+
+
+def on_cpu(product_us: float, relu_us: float) -> Timeline:
+    return timeline(
+        [
+            event("cpu_op", "aten::matmul", 0, product_us + 1),
+            event("cpu_op", "aten::mm", 1, product_us),
+            event("cpu_op", "aten::resolve_conj", 2, 1),
+            event("cpu_op", "aten::relu", product_us + 10, relu_us),
+        ]
+    )
+
+
+def host(*recordings: Timeline, dispatch_us: float = 0, profiler_us: float = 0, ops: Sequence[Op] = PROGRAM):
+    return host_kernels(ops, recordings, dispatch_us * US, profiler_us * US)
+
+
+def test_an_op_of_a_cpu_is_a_kernel_of_its_own_time():
+    kernels = host(on_cpu(50, 20))
+    assert summary(kernels) == [(PRODUCT.name, (1,), 50), (RELU.name, (2,), 20)]
+    assert [kernel.work for kernel in kernels] == [PRODUCT.work, RELU.work]
+    assert [kernel.start_s / US for kernel in kernels] == pytest.approx([1, 60])
+
+
+def test_dispatch_once_and_the_profiler_for_each_profiled_op_are_not_its_time():
+    assert [kernel.seconds / US for kernel in host(on_cpu(50, 20), dispatch_us=3, profiler_us=2)] == pytest.approx(
+        [50 - 3 - 2 * 2, 20 - 3 - 2]
+    )
+
+
+def test_an_op_that_is_nothing_but_dispatch_takes_no_time():
+    assert [kernel.seconds / US for kernel in host(on_cpu(50, 2), dispatch_us=3)] == pytest.approx([47, 0])
+
+
+def test_an_ops_time_is_the_median_of_the_recordings():
+    kernels = host(on_cpu(50, 20), on_cpu(500, 10), on_cpu(60, 15))
+    assert [kernel.seconds / US for kernel in kernels] == pytest.approx([60, 15])
+
+
+def test_a_matched_op_inside_another_is_counted_once():
+    tape = Tape()
+    x = tape.tensor(4)
+    for name in ("clone", "index_put_"):
+        tape.op(name, OpClass.INDEXING, [x], [x])
+    events = [event("cpu_op", "aten::index_put_", 0, 30), event("cpu_op", "aten::clone", 5, 10)]
+    kernels = host(timeline(events), ops=tape.ops)
+    assert [kernel.seconds / US for kernel in kernels] == pytest.approx([10, 20])
