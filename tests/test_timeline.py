@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.timing.recording import recorded
-from gobrrr.timing.timeline import OpNode, Span, SpanKind, merged, op_forest, overlap_s, timeline
+from gobrrr.timing.timeline import (
+    OpNode,
+    Span,
+    SpanKind,
+    Timeline,
+    asked_for_within,
+    merged,
+    op_forest,
+    overlap_s,
+    timeline,
+)
 
 
 def event(cat: str, name: str, ts: float, dur: float, *, tid: int = 1, **args) -> dict:
@@ -196,3 +206,11 @@ def test_a_recorded_step_has_its_ops_with_shapes_and_nothing_of_a_device():
     times = [node.self_s for node in everywhere(forest)]
     assert math.fsum(times) == pytest.approx(math.fsum(node.span.seconds for node in forest))
     assert min(times) > -1e-9
+
+
+def test_what_was_asked_for_before_the_recording_is_not_the_steps():
+    launch = Span(SpanKind.RUNTIME, "cudaLaunchKernel", 1, 0.0, 1.0, correlation=2)
+    earlier, own = (Span(SpanKind.KERNEL, "kernel", 7, float(number), 1.0, correlation=number) for number in (1, 2))
+    kept = asked_for_within(Timeline(runtime=(launch,), device=(earlier, own)))
+    assert kept.device == (own,)
+    assert kept.runtime == (launch,)

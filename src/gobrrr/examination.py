@@ -18,7 +18,7 @@ from gobrrr.timing.recording import recorded
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepTimes, Trend, time_steps
 from gobrrr.timing.syncs import sync_lines
-from gobrrr.timing.timeline import Timeline
+from gobrrr.timing.timeline import Timeline, asked_for_within
 from gobrrr.work.op import Op
 from gobrrr.work.program import Program
 from gobrrr.workload import Step, made_step, user_code
@@ -114,7 +114,7 @@ def _kernels(
     step: Step, program: Program, ceilings: Ceilings, linked: Timeline, timed: Timeline | None, clock: DeviceClock
 ) -> tuple[Kernel, ...]:
     if timed is not None:
-        return device_kernels(program.ops, linked, timed, RECORDED_STEPS)
+        return device_kernels(program.ops, asked_for_within(linked), asked_for_within(timed), RECORDED_STEPS)
 
     def record() -> Timeline:
         return recorded(step, clock.synchronize, ops=True)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from gobrrr.timing.timeline import Timeline, asked_for_within, timeline
+from gobrrr.timing.timeline import Timeline, timeline
 
 
 def recorded(
@@ -39,4 +39,4 @@ def recorded(
                     synchronize()
                 profiler.step()
         events = json.loads(path.read_bytes())["traceEvents"]
-    return asked_for_within(timeline(events))
+    return timeline(events)
