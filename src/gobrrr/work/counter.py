@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gobrrr.dtypes import ITEM_BYTES, dtype_name
 from gobrrr.work import precision
 from gobrrr.work.call import Call
+from gobrrr.work.fake import ASK_DEVICE, device_of
 from gobrrr.work.op import CountedBy, Op, OpClass, Phase, TensorRef
 from gobrrr.work.program import Memory, Program
 from gobrrr.work.registry import Rule, counted, rule_for
@@ -143,6 +144,8 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is ASK_DEVICE and isinstance(args[0], FakeTensor):
+            return device_of(args[0])
         if isinstance(func, HigherOrderOperator):
             return self._higher_order(func, args, kwargs)
         if not _PLAIN_TYPES.issuperset(types):
@@ -354,4 +357,6 @@ def _name(func: OpOverload | HigherOrderOperator) -> str:
 
 def _device(args: tuple[Any, ...], output: Any) -> str:
     tensor = next(_tensors_in((output, args)), None)
-    return "cpu" if tensor is None else str(tensor.device)
+    if tensor is None:
+        return "cpu"
+    return str(device_of(tensor) if isinstance(tensor, FakeTensor) else tensor.device)

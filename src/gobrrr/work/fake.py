@@ -23,13 +23,15 @@ from torch._subclasses.fake_tensor import (
     unset_fake_temporarily,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map_only
+from torch.utils._pytree import tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
 _optimizer = import_module("torch.optim.optimizer")  # torch.optim hides its module of that name
 
 _OVERWRITING = frozenset("random_ uniform_ normal_ fill_ zero_ bernoulli_ exponential_".split())
 """Whatever the tensor held before, afterwards its values are known."""
+
+ASK_DEVICE = torch.ops.prim.device.default
 
 SMALL = 1 << 14
 """Elements up to which a tensor's values are kept: token ids and schedules are smaller, activations larger."""
@@ -87,12 +89,14 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if isinstance(func, HigherOrderOperator):
+        if func is ASK_DEVICE and isinstance(args[0], FakeTensor):
+            return device_of(args[0])
+        if isinstance(func, HigherOrderOperator) or self._is_beyond(func, args):
             return func(*args, **kwargs)
-        inputs = _tensors_in((args, kwargs))
+        inputs = _tensors_in((args, tuple(kwargs.values())))
         if not all(isinstance(tensor, FakeTensor) for tensor in inputs):
             args, kwargs = tree_map_only(torch.Tensor, self._stand_in, (args, kwargs))
-            inputs = _tensors_in((args, kwargs))
+            inputs = _tensors_in((args, tuple(kwargs.values())))
         if func.__name__.partition(".")[0] in _OVERWRITING and _is_small(inputs[0]):
             with unset_fake_temporarily():
                 self._real[inputs[0]] = torch.empty(inputs[0].shape, dtype=inputs[0].dtype)
@@ -112,6 +116,12 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._real[fake] = value
         return output
 
+    def _is_beyond(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Nearly all ops: something large goes in and nothing is changed in place, so no value comes of it."""
+        first = args[0] if args else None
+        large = isinstance(first, FakeTensor) and (first.requires_grad or first.numel() > SMALL)
+        return large and not func._schema.is_mutable  # noqa: SLF001 (public in all but name)
+
     def _is_known(self, tensor: torch.Tensor) -> bool:
         return _is_small(tensor) and tensor in self._real
 
@@ -121,7 +131,9 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _without_values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Something unknown goes in, so what it changes in place is no longer known, nor is any view of the same."""
-        arguments = func._schema.arguments  # noqa: SLF001 (public in all but name)
+        if not func._schema.is_mutable:  # noqa: SLF001 (public in all but name)
+            return func(*args, **kwargs)
+        arguments = func._schema.arguments  # noqa: SLF001 (as above)
         given = {**dict(zip((argument.name for argument in arguments), args, strict=False)), **kwargs}
         for argument in arguments:
             if argument.alias_info is not None and argument.alias_info.is_write:
@@ -158,8 +170,16 @@ class SmallValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return fake
 
 
+def device_of(fake: FakeTensor) -> torch.device:
+    """As its mode answers, without the way through all modes that the question takes: autograd asks all the time."""
+    return torch.device("meta") if fake.fake_mode.in_kernel_invocation else fake.fake_device
+
+
 def _tensors_in(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+    """Those in nested lists and tuples, which is all that ops take and return."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for item in value for tensor in _tensors_in(item)] if isinstance(value, list | tuple) else []
 
 
 def _memory(tensor: torch.Tensor) -> int:
@@ -167,7 +187,10 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def _is_small(tensor: torch.Tensor) -> bool:
-    return tensor.numel() <= SMALL and tensor.device.type == "cpu" and not tensor.requires_grad
+    if tensor.numel() > SMALL or tensor.requires_grad:
+        return False
+    device = device_of(tensor) if isinstance(tensor, FakeTensor) else tensor.device
+    return device.type == "cpu"
 
 
 def reads_values(error: BaseException | None) -> str | None:
