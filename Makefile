@@ -17,6 +17,7 @@ install: .venv/installed
 demo: install
 	$(BIN)/gobrrr machine
 	$(BIN)/gobrrr count examples/transformer.py:training
+	$(BIN)/gobrrr examine examples/transformer.py:training
 
 check: install
 	$(BIN)/ruff format --check .

@@ -137,7 +137,7 @@ def diagnose(exam: Exam) -> Diagnosis:
         device_s=device_s,
         busy_s=busy_s,
         busy_scale=scale,
-        idle_s=max(0.0, exam.step_s - busy_s),
+        idle_s=0.0 if scale > 1 else exam.step_s - busy_s,  # scaled to fill the step, up to rounding
         latency_s=sum(one.parts.latency for one in kernels if one.parts is not None),
         limiter=limits,
         seconds=seconds,
