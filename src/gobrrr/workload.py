@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from inspect import isfunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,9 +93,8 @@ def load_factory(target: str) -> Callable[[], Any]:
     module = _import_file(path)
     factory = getattr(module, name, None)
     if not callable(factory):
-        offered = ", ".join(
-            n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__
-        )
+        own = {n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__}
+        offered = ", ".join(n for n, v in own.items() if isfunction(v) and not n.startswith("_"))
         raise UsageError(f"{file} has no function {name!r}; it has: {offered or 'none'}")
     return factory  # type: ignore[no-any-return]
 

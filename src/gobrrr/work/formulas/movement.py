@@ -25,14 +25,9 @@ def copy(call: Call) -> Work:
     return counted(call)
 
 
-@formula("copy", cls=OpClass.MOVEMENT)
+@formula("copy", "_foreach_copy", cls=OpClass.MOVEMENT)
 def copy_into(call: Call) -> Work:
     """The old content of the target is not read."""
-    return counted(call, read=distinct_bytes(call.tensors("src")))
-
-
-@formula("_foreach_copy", cls=OpClass.MOVEMENT)
-def copy_into_each(call: Call) -> Work:
     return counted(call, read=distinct_bytes(call.tensors("src")))
 
 

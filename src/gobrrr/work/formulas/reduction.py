@@ -21,17 +21,12 @@ def _reduced_names(call: Call) -> tuple[str, ...]:
 
 
 @formula(
-    *"sum nansum prod amax amin max min argmax argmin any all aminmax count_nonzero cummax cummin cumsum cumprod "
-    "_foreach_max _is_all_true _is_any_true equal histc bincount _cummax_helper _cummin_helper trace".split(),
+    *"sum nansum mean nanmean prod amax amin max min argmax argmin any all aminmax count_nonzero cummax cummin cumsum "
+    "cumprod _foreach_max _is_all_true _is_any_true equal histc bincount _cummax_helper _cummin_helper trace".split(),
     cls=OpClass.NORMALIZATION,
 )
 def reduction(call: Call) -> Work:
     """One addition or comparison per element. `max(a, b)` of two tensors is pointwise and counts the same."""
-    return reduced(call, 1, {"fma": 1})
-
-
-@formula("mean", "nanmean", cls=OpClass.NORMALIZATION)
-def mean(call: Call) -> Work:
     return reduced(call, 1, {"fma": 1})
 
 
