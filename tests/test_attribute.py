@@ -12,6 +12,7 @@ from gobrrr.diagnose.floor import op_floors
 from gobrrr.diagnose.regime import Regime
 from gobrrr.timing.kernel import Kernel, KernelKind
 from gobrrr.work.op import OpClass
+from gobrrr.work.work import total
 from test_exam import doing, exam, kernel, small_program
 from test_floors import CPU
 
@@ -154,9 +155,33 @@ def test_up_to_the_shortest_kernel_of_its_class_time_is_latency():
 )
 def test_the_shortest_kernel_is_that_of_the_class(cls, name, seconds):
     known = {"elementwise": 1.0, "reduction": 2.0, "gemm": 3.0, "attention": 4.0}
-    one = kernel(cls=cls, name=name)
-    assert shortest_s(one, replace(CPU, shortest_kernel_class_s=known)) == seconds
-    assert shortest_s(one, CPU) == 0
+    one = kernel(name=name)
+    assert shortest_s(one, OpClass(cls), replace(CPU, shortest_kernel_class_s=known)) == seconds
+    assert shortest_s(one, OpClass(cls), CPU) == 0
+
+
+def test_several_kernels_of_one_op_share_its_work_and_its_floor_by_time():
+    program = small_program()
+    product = program.ops[0]
+    kernels, _ = attribute(exam(doing(0, product, 0, 3.0), doing(0, product, 3, 1.0), program=program))
+    assert [one.share for one in kernels] == [0.75, 0.25]
+    assert kernels[0].work == product.work.scaled(0.75)
+    assert total(one.work for one in kernels) == product.work
+    assert sum(one.floor.seconds for one in kernels) == pytest.approx(op_floors(program.ops, CPU)[0].seconds)
+
+
+def test_a_generated_kernel_has_the_work_and_floor_of_its_own_operands_and_not_those_of_one_op():
+    program = small_program()
+    fused = replace(program.ops[1], name="triton_poi_fused_mm_relu_0", work=program.ops[1].work.scaled(3))
+    (one,), _ = attribute(exam(kernel(0, 1, op=0, fused_from=(0, 1)), program=program, dispatched=(fused,)))
+    assert one.op == fused
+    assert one.floor == op_floors([fused], CPU)[0]
+
+
+def test_a_kernel_of_an_op_that_is_not_there_is_uncounted():
+    """An Exam is a file, and files come from strangers."""
+    (one,), _ = attribute(exam(kernel(op=77), program=small_program()))
+    assert (one.op, one.regime) == (None, Regime.UNCOUNTED)
 
 
 @pytest.mark.parametrize(

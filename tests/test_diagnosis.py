@@ -12,7 +12,7 @@ from gobrrr import schema
 from gobrrr.diagnose.diagnosis import diagnose, leading_regime, limiter
 from gobrrr.exam import Exam
 from gobrrr.timing.kernel import KernelKind
-from gobrrr.work.op import OpClass
+from gobrrr.work.op import OpClass, Phase
 from gobrrr.work.program import Program
 from test_exam import doing, exam, kernel, small_program
 from test_floors import CPU
@@ -292,14 +292,13 @@ def test_without_a_program_a_fraction_of_the_peak_is_unknown_and_not_zero():
 
 def test_ops_are_grouped_by_what_they_are_and_where_the_longest_first():
     op = small_program().ops[0]
+    changes = {}, {"module": "Net.head"}, {}, {"phase": Phase.BACKWARD}, {"source": "a.py:3"}, {"inputs": ()}
+    seconds = 1.0, 1.5, 1.0, 0.25, 0.5, 0.75
     rows = diagnose(
         exam(
-            doing(0, op, 0, 1.0),
-            doing(0, op, 1, 1.5, module="Net.head"),
-            doing(0, op, 3, 1.0),
-            doing(0, op, 4, 0.25, phase="backward"),
-            doing(0, op, 5, 0.5, source="a.py:3"),
-            doing(0, op, 6, 0.75, inputs=()),
+            *(doing(i, op, 2 * i, took, fused_from=(0,)) for i, took in enumerate(seconds)),
+            dispatched=tuple(replace(op, **change) for change in changes),
+            step_s=12.0,
             program=small_program(),
         )
     ).ops

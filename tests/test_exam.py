@@ -15,7 +15,7 @@ from gobrrr.errors import BadInput
 from gobrrr.exam import Exam, Quality
 from gobrrr.stats import Interval
 from gobrrr.timing.kernel import Kernel, KernelKind, Sync
-from gobrrr.work.op import CountedBy, Op, OpClass, TensorRef
+from gobrrr.work.op import Op, TensorRef
 from gobrrr.work.program import Program
 from test_floors import CPU
 from test_residency import Tape
@@ -31,35 +31,13 @@ def kernel(start_s: float = 0.0, seconds: float = 1.0, **changes) -> Kernel:
         stream=7,
         launched_s=None,
         fused_from=None,
-        cls=OpClass.OTHER,
-        phase="other",
-        module="",
-        source=None,
-        inputs=(),
-        outputs=(),
-        work=None,
-        counted_by=CountedBy.UNKNOWN,
     )
     return replace(plain, **changes)
 
 
 def doing(index: int, op: Op, start_s: float, seconds: float, **changes) -> Kernel:
     """The kernel of one op of a program."""
-    return kernel(
-        start_s,
-        seconds,
-        **{
-            "name": op.name,
-            "fused_from": (index,),
-            "cls": op.cls,
-            "phase": op.phase.value,
-            "inputs": op.inputs,
-            "outputs": op.outputs,
-            "work": op.work,
-            "counted_by": op.counted_by,
-            **changes,
-        },
-    )
+    return kernel(start_s, seconds, **{"name": op.name, "fused_from": (index,), "op": index, **changes})
 
 
 def exam(*kernels: Kernel, step_s: float = 10.0, program: Program | None = None, **changes) -> Exam:
@@ -94,7 +72,7 @@ def small_program() -> Program:
 
 def full_exam(program: Program) -> Exam:
     return exam(
-        *(doing(i, op, i, 0.5, launched_s=i / 2, source="a.py:3") for i, op in enumerate(program.ops)),
+        *(doing(i, op, i, 0.5, launched_s=i / 2) for i, op in enumerate(program.ops)),
         kernel(99.0, 0.25, kind=KernelKind.TRANSFER),
         program=program,
         window_step_s=(0.1, 0.3, 0.2),
@@ -155,8 +133,16 @@ REFS = st.builds(
 @settings(max_examples=30)
 @given(st.lists(REFS, max_size=3), FINITE, st.none() | FINITE, st.sampled_from([None, "a.py:3", "µ.py", "\udcff.py:1"]))
 def test_every_operand_and_time_comes_back_as_it_was(refs, start_s, launched_s, source):
-    one = kernel(start_s, inputs=tuple(refs), launched_s=launched_s, source=source)
-    assert schema.from_document(Exam, json.loads(schema.dumps(exam(one)))) == exam(one)
+    op = replace(small_program().ops[0], inputs=tuple(refs), source=source)
+    one = exam(kernel(start_s, launched_s=launched_s, op=0), dispatched=(op,))
+    assert schema.from_document(Exam, json.loads(schema.dumps(one))) == one
+
+
+def test_a_kernel_of_the_first_exams_is_of_the_one_op_it_is_from(file):
+    """They had no dispatched ops, and each kernel repeated what its op says."""
+    changed(file, lambda data: (data.pop("dispatched"), [one.pop("op") for one in data["kernels"]]))
+    old = schema.read(Exam, file)
+    assert [old.index(one) for one in old.kernels] == [0, 1, None]
 
 
 def changed(file, change) -> None:
@@ -164,6 +150,11 @@ def changed(file, change) -> None:
     data = schema.document_data(full_exam(small_program()))
     change(data)
     file.write_bytes(gzip.compress(json.dumps(data).encode()))
+
+
+def test_an_exam_whose_kernels_do_ops_that_are_not_there_is_refused(file):
+    changed(file, lambda data: data["kernels"][0].update(fused_from=[99]))
+    assert "is damaged" in refused(file)
 
 
 def test_a_newer_exam_is_refused(file):

@@ -8,9 +8,11 @@ diagnosed and shown anywhere.
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gobrrr.errors import BadInput
 from gobrrr.machine.ceilings import Ceilings
 from gobrrr.stats import Interval, Sample
 from gobrrr.timing.kernel import Kernel, Sync
+from gobrrr.work.op import Op
 from gobrrr.work.program import Program
 
 
@@ -53,6 +55,25 @@ class Exam:
     peak_memory_bytes: int | None
     gpu_util_percent: float | None
     quality: Quality
+    dispatched: tuple[Op, ...] = ()
+    """What a compiler made of the program: ops that remained and kernels that it generated. Empty without one."""
+
+    def __post_init__(self) -> None:
+        """An Exam is a file, and files come from strangers."""
+        ops = range(0 if self.program is None else len(self.program.ops))
+        if self.program is not None and any(i not in ops for one in self.kernels for i in one.fused_from or ()):
+            raise BadInput("the Exam is damaged: a kernel in it does an op that its program does not have")
+
+    @property
+    def ran(self) -> tuple[Op, ...]:
+        """The ops that were dispatched."""
+        return self.dispatched or (() if self.program is None else self.program.ops)
+
+    def index(self, kernel: Kernel) -> int | None:
+        """Of the op among those that ran which launched the kernel; in the first Exams that was the one it is from."""
+        alone = kernel.fused_from[0] if kernel.fused_from and len(kernel.fused_from) == 1 else None
+        index = alone if kernel.op is None and not self.dispatched else kernel.op
+        return index if index in range(len(self.ran)) else None
 
     @property
     def step_s(self) -> float:

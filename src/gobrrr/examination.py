@@ -3,8 +3,8 @@
 import math
 from collections import Counter as Multiset
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
-from time import perf_counter
 from typing import Any, cast
 
 from gobrrr.exam import Exam, Quality
@@ -19,6 +19,7 @@ from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepTimes, Trend, time_steps
 from gobrrr.timing.syncs import sync_lines
 from gobrrr.timing.timeline import Timeline, asked_for_within
+from gobrrr.work.lineage import Dispatched, as_written, traced
 from gobrrr.work.op import Op
 from gobrrr.work.program import Program
 from gobrrr.workload import Step, made_step, user_code
@@ -44,6 +45,8 @@ def examine(factory: Callable[[], Any], target: str, progress: Progress = lambda
     with preserved(workload or step):
         progress(2, 5, "counting a step")
         program = _counted(step)
+        compiled = _dispatched(step)
+        ran = as_written(program.ops) if compiled is None else traced(program.ops, compiled.ops)
         device = _device(program.ops)
         progress(3, 5, "measuring the ceilings it needs")
         ceilings = measured(device, only=needed_probes(program))
@@ -52,18 +55,27 @@ def examine(factory: Callable[[], Any], target: str, progress: Progress = lambda
         effort = CPU_STEP_EFFORT if device == "cpu" else CUDA_STEP_EFFORT
         times: StepTimes = user_code(lambda: time_steps(step, clock, effort), "the step")
         progress(5, 5, "recording a few steps")
-        return _recorded_exam(step, target, program, ceilings, times, clock)
+        exam = _recorded_exam(step, target, program, ran, ceilings, times, clock)
+        return (
+            exam
+            if compiled is None
+            else replace(exam, dispatched=ran.ops, peak_memory_bytes=compiled.memory.peak_bytes)
+        )
 
 
 def _recorded_exam(
-    step: Step, target: str, program: Program, ceilings: Ceilings, times: StepTimes, clock: DeviceClock
+    step: Step,
+    target: str,
+    program: Program,
+    ran: Dispatched,
+    ceilings: Ceilings,
+    times: StepTimes,
+    clock: DeviceClock,
 ) -> Exam:
     serial = clock.device == "cpu"
-    began_s = perf_counter()
-    linked = user_code(lambda: recorded(step, clock.synchronize, ops=True), "the step")
-    profiled_s = perf_counter() - began_s
+    linked = _linked(step, clock)
     timed = None if serial else _timed(step, clock, times.step_s)
-    kernels = _kernels(step, program, ceilings, linked, timed, clock)
+    kernels = _kernels(step, ran, ceilings, linked, timed, clock)
     return Exam(
         target=target,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -74,7 +86,7 @@ def _recorded_exam(
         window_step_s=times.windows.values,
         steps=len(times.windows.values) * times.window_steps,
         step_s_method="windows",
-        step_profiled_s=_span_s(linked) or profiled_s,
+        step_profiled_s=_span_s(linked) or None,
         host_s=None if timed is None else _bounded(host_s(timed, RECORDED_STEPS), times.step_s),
         kernels=kernels,
         program=program,
@@ -88,6 +100,15 @@ def _recorded_exam(
             warnings=times.doubts,
         ),
     )
+
+
+def _linked(step: Step, clock: DeviceClock) -> Timeline:
+    """With the ops. Of a CUDA graph the kernels are those of its warm-up, launched one by one."""
+    from gobrrr.work import inductor
+
+    with inductor.ungraphed(), inductor.annotated():
+        linked: Timeline = user_code(lambda: recorded(step, clock.synchronize, ops=True), "the step")
+    return linked
 
 
 def _timed(step: Step, clock: DeviceClock, step_s: float) -> Timeline:
@@ -111,18 +132,12 @@ def _syncs(step: Step, timed: Timeline) -> tuple[Sync, ...]:
 
 
 def _kernels(
-    step: Step, program: Program, ceilings: Ceilings, linked: Timeline, timed: Timeline | None, clock: DeviceClock
+    step: Step, ran: Dispatched, ceilings: Ceilings, linked: Timeline, timed: Timeline | None, clock: DeviceClock
 ) -> tuple[Kernel, ...]:
     if timed is not None:
-        return device_kernels(program.ops, asked_for_within(linked), asked_for_within(timed), RECORDED_STEPS)
-
-    def record() -> Timeline:
-        return recorded(step, clock.synchronize, ops=True)
-
-    again = (user_code(record, "the step") for _ in range(HOST_RECORDINGS - 1))
-    return host_kernels(
-        program.ops, [linked, *again], ceilings.dispatch_s or 0.0, profiler_op_s(ceilings.dispatch_s or 0.0)
-    )
+        return device_kernels(ran, asked_for_within(linked), asked_for_within(timed), RECORDED_STEPS)
+    again = (_linked(step, clock) for _ in range(HOST_RECORDINGS - 1))
+    return host_kernels(ran, [linked, *again], ceilings.dispatch_s or 0.0, profiler_op_s(ceilings.dispatch_s or 0.0))
 
 
 def profiler_op_s(dispatch_s: float, ops: int = 500) -> float:
@@ -145,6 +160,12 @@ def _counted(step: Step) -> Program:
 
     user_code(step, "the step")
     return counted_program(lambda: user_code(step, "the step"))
+
+
+def _dispatched(step: Step) -> Program | None:
+    from gobrrr.work.counter import dispatched_program
+
+    return dispatched_program(lambda: user_code(step, "the step"))
 
 
 def _device(ops: tuple[Op, ...]) -> str:

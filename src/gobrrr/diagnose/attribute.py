@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from gobrrr.diagnose.floor import Floor, Split, op_floors, split
@@ -10,7 +10,8 @@ from gobrrr.diagnose.regime import Regime
 from gobrrr.exam import Exam
 from gobrrr.machine.ceilings import Ceilings
 from gobrrr.timing.kernel import Kernel, KernelKind
-from gobrrr.work.op import OpClass
+from gobrrr.work.op import Op, OpClass
+from gobrrr.work.work import Work
 
 BUSY = 1.05
 """Busy time over step time up to which noise explains it; beyond, the reader is warned."""
@@ -24,9 +25,21 @@ class Attributed:
     """A kernel with its seconds of the step and where they went; the parts are None where its floor is unknown."""
 
     kernel: Kernel
+    op: Op | None
+    """The one that launched it; None if it could not be linked."""
+    share: float
+    """Of its op's time, and so of the op's Work and floor: several kernels may do one op."""
     seconds: float
     floor: Floor | None
     parts: Split | None
+
+    @property
+    def cls(self) -> OpClass:
+        return OpClass.OTHER if self.op is None else self.op.cls
+
+    @property
+    def work(self) -> Work | None:
+        return None if self.op is None or self.op.work is None else self.op.work.scaled(self.share)
 
     @property
     def regime(self) -> Regime:
@@ -41,46 +54,48 @@ def attribute(exam: Exam) -> tuple[list[Attributed], float]:
     """All kernels, and by how much their busy time was scaled down to fit into the step; 1 if it did."""
     seconds = [kernel.seconds for kernel in exam.kernels] if exam.serial else shared_seconds(exam.kernels)
     scale = max(1.0, sum(seconds) / exam.step_s) if exam.step_s else 1.0
-    floors = _floors(exam)
+    floors = op_floors(exam.ran, exam.ceilings)
+    indices = [exam.index(kernel) for kernel in exam.kernels]
     return [
-        _attributed(kernel, own / scale, floor, exam.ceilings)
-        for kernel, own, floor in zip(exam.kernels, seconds, floors, strict=True)
+        _attributed(
+            kernel,
+            None if index is None else exam.ran[index],
+            share,
+            own / scale,
+            None if index is None else floors[index],
+            exam.ceilings,
+        )
+        for kernel, index, share, own in zip(exam.kernels, indices, _shares(exam, indices), seconds, strict=True)
     ], scale
 
 
-def _attributed(kernel: Kernel, seconds: float, floor: Floor | None, ceilings: Ceilings) -> Attributed:
+def _attributed(
+    kernel: Kernel, op: Op | None, share: float, seconds: float, whole: Floor | None, ceilings: Ceilings
+) -> Attributed:
+    floor = None if whole is None else Floor(whole.seconds * share, whole.regime, whole.level)
+    one = Attributed(kernel, op, share, seconds, floor, None)
     if floor is None or kernel.kind is not KernelKind.COMPUTE:
-        return Attributed(kernel, seconds, floor, None)
-    return Attributed(kernel, seconds, floor, split(seconds, floor.seconds, shortest_s(kernel, ceilings)))
+        return one
+    return replace(one, parts=split(seconds, floor.seconds, shortest_s(kernel, one.cls, ceilings)))
 
 
-def shortest_s(kernel: Kernel, ceilings: Ceilings) -> float:
+def shortest_s(kernel: Kernel, cls: OpClass, ceilings: Ceilings) -> float:
     """The shortest kernel of its class; where none was measured, no time is called latency."""
-    name = {OpClass.CONTRACTION: "gemm", OpClass.NORMALIZATION: "reduction"}.get(kernel.cls, "elementwise")
-    if kernel.cls is OpClass.CONTRACTION and any(word in kernel.name for word in ("attention", "flash", "fmha")):
+    name = {OpClass.CONTRACTION: "gemm", OpClass.NORMALIZATION: "reduction"}.get(cls, "elementwise")
+    if cls is OpClass.CONTRACTION and any(word in kernel.name for word in ("attention", "flash", "fmha")):
         name = "attention"
     return ceilings.shortest_kernel_class_s.get(name, 0.0)
 
 
-def _floors(exam: Exam) -> list[Floor | None]:
-    """Of a kernel that does an op alone, the op's; of several that do one together, a share of it by time."""
-    if exam.program is None:
-        return [None] * len(exam.kernels)
-    by_op = op_floors(exam.program.ops, exam.ceilings)
-    together: dict[tuple[int, ...], float] = defaultdict(float)
-    for kernel in exam.kernels:
-        together[kernel.fused_from or ()] += kernel.seconds
-    return [_share(by_op, kernel, together[kernel.fused_from or ()]) for kernel in exam.kernels]
-
-
-def _share(by_op: Sequence[Floor | None], kernel: Kernel, together_s: float) -> Floor | None:
-    if kernel.fused_from is None or len(kernel.fused_from) != 1:
-        return None
-    whole = by_op[kernel.fused_from[0]]
-    if whole is None:
-        return None
-    share = kernel.seconds / together_s if together_s else 1.0
-    return Floor(whole.seconds * share, whole.regime, whole.level)
+def _shares(exam: Exam, indices: Sequence[int | None]) -> list[float]:
+    """Of its op's time, for each kernel."""
+    together_s: dict[int | None, float] = defaultdict(float)
+    for kernel, index in zip(exam.kernels, indices, strict=True):
+        together_s[index] += kernel.seconds
+    return [
+        kernel.seconds / together_s[index] if together_s[index] else 1.0
+        for kernel, index in zip(exam.kernels, indices, strict=True)
+    ]
 
 
 def shared_seconds(kernels: Sequence[Kernel]) -> list[float]:

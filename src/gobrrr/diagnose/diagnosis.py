@@ -14,7 +14,7 @@ from gobrrr.diagnose.regime import Regime
 from gobrrr.exam import Exam, Quality
 from gobrrr.machine import datasheets
 from gobrrr.timing.kernel import Sync
-from gobrrr.work.op import CountedBy
+from gobrrr.work.op import CountedBy, Phase
 from gobrrr.work.work import Work, total
 
 CLOSE = 0.05
@@ -56,7 +56,8 @@ class OpRow:
     floor_s: float | None
     level: str | None
     regime: str
-    fused_from: tuple[str, ...]
+    fused_from: tuple[str, ...] | None
+    """Names of the program's ops that it does; None if nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,7 @@ def diagnose(exam: Exam) -> Diagnosis:
     busy_s = sum(one.seconds for one in kernels)
     seconds = regime_seconds(kernels, exam.step_s - busy_s)
     shares = {name: part / exam.step_s for name, part in seconds.items()}
-    work = total(one.kernel.work for one in kernels if one.kernel.work is not None)
+    work = total(one.work for one in kernels if one.work is not None)
     host_s = exam.step_s - busy_s if exam.serial else exam.host_s
     device_s = busy_s if exam.serial else min(exam.step_s, busy_s + queued_gaps_s(exam.kernels))
     floors = None if exam.program is None else fused_floor(exam.program, exam.ceilings)
@@ -200,20 +201,20 @@ def limiter(host_s: float | None, device_s: float, step_s: float) -> str:
 def coverage(kernels: Iterable[Attributed], busy_s: float) -> dict[str, float]:
     seconds = dict.fromkeys((kind.value for kind in CountedBy), 0.0)
     for one in kernels:
-        seconds[one.kernel.counted_by] += one.seconds
+        seconds[CountedBy.UNKNOWN if one.op is None else one.op.counted_by] += one.seconds
     return {name: part / busy_s if busy_s else 0.0 for name, part in seconds.items()}
 
 
 def class_rows(kernels: Iterable[Attributed], busy_s: float) -> dict[str, ClassRow]:
     groups: dict[str, list[Attributed]] = defaultdict(list)
     for one in kernels:
-        groups[one.kernel.cls].append(one)
+        groups[one.cls].append(one)
     rows = {name: _class_row(group, busy_s) for name, group in groups.items()}
     return dict(sorted(rows.items(), key=lambda item: -item[1].seconds))
 
 
 def _class_row(group: list[Attributed], busy_s: float) -> ClassRow:
-    work = total(one.kernel.work for one in group if one.kernel.work is not None)
+    work = total(one.work for one in group if one.work is not None)
     seconds = sum(one.seconds for one in group)
     return ClassRow(work.flops, work.bytes, seconds, seconds / busy_s if busy_s else 0.0)
 
@@ -222,23 +223,23 @@ def op_rows(kernels: Iterable[Attributed], exam: Exam) -> tuple[OpRow, ...]:
     """Grouped by name, shapes, types, module, phase and line; the longest first."""
     groups: dict[tuple[object, ...], list[Attributed]] = defaultdict(list)
     for one in kernels:
-        kernel = one.kernel
-        looks = tuple((ref.shape, ref.dtype) for ref in kernel.inputs)
-        groups[kernel.name, looks, kernel.module, kernel.phase, kernel.source].append(one)
+        op = one.op
+        looks = None if op is None else (tuple(ref[2::2] for ref in op.inputs), op.module, op.phase, op.source)
+        groups[one.kernel.name, looks].append(one)
     return tuple(sorted((_op_row(group, exam) for group in groups.values()), key=lambda row: -row.seconds))
 
 
 def _op_row(group: list[Attributed], exam: Exam) -> OpRow:
-    first = group[0]
-    known = [one.kernel.work for one in group if one.kernel.work is not None]
+    first, op = group[0], group[0].op
+    known = [one.work for one in group if one.work is not None]
     work: Work | None = total(known) if len(known) == len(group) else None
     floors = [one.floor.seconds for one in group if one.floor is not None]
     return OpRow(
         name=first.kernel.name,
-        cls=first.kernel.cls.value,
-        module=first.kernel.module,
-        phase=first.kernel.phase,
-        source=first.kernel.source,
+        cls=first.cls.value,
+        module="" if op is None else op.module,
+        phase=(Phase.OTHER if op is None else op.phase).value,
+        source=None if op is None else op.source,
         calls=len(group),
         seconds=sum(one.seconds for one in group),
         flops=None if work is None else work.flops,
@@ -250,9 +251,9 @@ def _op_row(group: list[Attributed], exam: Exam) -> OpRow:
     )
 
 
-def _program_names(one: Attributed, exam: Exam) -> tuple[str, ...]:
+def _program_names(one: Attributed, exam: Exam) -> tuple[str, ...] | None:
     if exam.program is None or one.kernel.fused_from is None:
-        return ()
+        return None
     return tuple(exam.program.ops[index].name for index in one.kernel.fused_from)
 
 

@@ -9,10 +9,12 @@ from rich.text import Text
 from gobrrr import units
 from gobrrr.diagnose.diagnosis import Diagnosis, OpRow
 from gobrrr.diagnose.findings import nothing_to_gain
+from gobrrr.work.registry import canonical
 from gobrrr.work.tally import alike
 
 TOP_OPS = 10
 MOST_EVIDENCE = 4
+MOST_NAMES = 3
 BAR_WIDTH = 24
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
@@ -133,7 +135,10 @@ def _ops(diagnosis: Diagnosis) -> Table:
 
 
 def _op_name(row: OpRow) -> str:
-    return " + ".join(name.removeprefix("aten::") for name in row.fused_from) or row.name
+    """By the ops of the program that it does, the first few of them."""
+    names = [canonical(name) for name in row.fused_from or ()]
+    more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    return " + ".join([*names[:MOST_NAMES], *more]) or row.name
 
 
 def _findings(diagnosis: Diagnosis) -> Iterator[Text]:

@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gobrrr.work.op import CountedBy, OpClass, TensorRef
-from gobrrr.work.work import Work
-
 
 class KernelKind(StrEnum):
     COMPUTE = "compute"
@@ -27,14 +24,8 @@ class Kernel:
     """When the host finished asking for it; None where it was not seen, as inside a graph."""
     fused_from: tuple[int, ...] | None
     """Indices of the program's ops that it does; None if it could not be linked."""
-    cls: OpClass
-    phase: str
-    module: str
-    source: str | None
-    inputs: tuple[TensorRef, ...]
-    outputs: tuple[TensorRef, ...]
-    work: Work | None
-    counted_by: CountedBy
+    op: int | None = None
+    """Index of the op that launched it, among those that ran."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,37 +1,54 @@
 """From timelines and the counted program to the kernels of an Exam. No torch here."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from statistics import median
 
 from gobrrr.timing.join import matched_ops, own_time, owners
 from gobrrr.timing.kernel import Kernel, KernelKind
 from gobrrr.timing.timeline import Span, SpanKind, Timeline, op_forest
-from gobrrr.work.op import CountedBy, Op, OpClass
+from gobrrr.work.lineage import Dispatched
+from gobrrr.work.op import Op, OpClass
 
 
-def device_kernels(program: Sequence[Op], linked: Timeline, timed: Timeline, steps: int) -> tuple[Kernel, ...]:
+def device_kernels(ran: Dispatched, linked: Timeline, timed: Timeline, steps: int) -> tuple[Kernel, ...]:
     """Kernels of one step: what they are from a recording with ops, how long they took from one without.
 
-    Both recorded the same steps, so the kernels come in the same order; where they do not, the first one's times stand.
+    Both recorded the same steps, so the kernels come in the same order. A CUDA graph may add some or leave some out:
+    then they are matched by name and order, and what is left over is not linked.
     """
-    owner = launch_owners(linked, owners(matched_ops(program, op_forest(linked.ops))))
-    spans = _middle_step(linked, timed, steps)
-    calls = linked.runtime if spans is linked.device else timed.runtime
-    launches: dict[int | None, float] = {call.correlation: call.end_s for call in calls if call.correlation is not None}
+    owner = launch_owners(linked, owners(matched_ops(ran.ops, op_forest(linked.ops))))
+    number, left = divmod(len(timed.device), steps)
+    recording = linked if left or not number else timed
+    spans = linked.device if recording is linked else timed.device[number * (steps // 2) : number * (steps // 2 + 1)]
+    launches: dict[int | None, float] = {
+        call.correlation: call.end_s for call in recording.runtime if call.correlation is not None
+    }
     began_s = min((launches.get(span.correlation, span.start_s) for span in spans), default=0.0)
-    shares = _shares([owner.get(original.correlation) for original in linked.device], spans)
+    indices = [None if twin is None else owner.get(twin.correlation) for twin in _twins(spans, linked.device)]
     return tuple(
         _kernel(
-            program,
-            owner.get(original.correlation),
-            share,
+            ran,
+            index,
             span,
             start_s=span.start_s - began_s,
             launched_s=launches[span.correlation] - began_s if span.correlation in launches else None,
         )
-        for original, span, share in zip(linked.device, spans, shares, strict=True)
+        for index, span in zip(indices, spans, strict=True)
     )
+
+
+def _twins(spans: Sequence[Span], others: Sequence[Span]) -> Iterator[Span | None]:
+    """Of each span the one in the other recording that is the same kernel: same name, same order."""
+    names, other_names = [span.name for span in spans], [span.name for span in others]
+    if names == other_names:
+        yield from others
+        return
+    found: dict[int, Span] = {}
+    for block in SequenceMatcher(None, names, other_names, autojunk=False).get_matching_blocks():
+        found.update({block.a + place: others[block.b + place] for place in range(block.size)})
+    yield from (found.get(place) for place in range(len(spans)))
 
 
 def launch_owners(linked: Timeline, owner: Mapping[int, int]) -> dict[int | None, int]:
@@ -43,42 +60,16 @@ def launch_owners(linked: Timeline, owner: Mapping[int, int]) -> dict[int | None
     }
 
 
-def _middle_step(linked: Timeline, timed: Timeline, steps: int) -> Sequence[Span]:
-    number = len(linked.device)
-    names = [span.name for span in linked.device]
-    middle = timed.device[number * (steps // 2) : number * (steps // 2 + 1)]
-    same = len(timed.device) == steps * number and [span.name for span in middle] == names
-    return middle if same else linked.device
-
-
-def _shares(owners_of: Sequence[int | None], spans: Sequence[Span]) -> list[float]:
-    """Of its op's time, for each kernel: an op done by several kernels has its work split among them by time."""
-    whole: dict[int | None, float] = defaultdict(float)
-    for index, span in zip(owners_of, spans, strict=True):
-        whole[index] += span.seconds
-    return [span.seconds / whole[index] if whole[index] else 1.0 for index, span in zip(owners_of, spans, strict=True)]
-
-
-def _kernel(
-    program: Sequence[Op], index: int | None, share: float, span: Span, *, start_s: float, launched_s: float | None
-) -> Kernel:
-    op = None if index is None else program[index]
+def _kernel(ran: Dispatched, index: int | None, span: Span, *, start_s: float, launched_s: float | None) -> Kernel:
     return Kernel(
         name=span.name,
         start_s=start_s,
         seconds=span.seconds,
-        kind=_kind(span, op),
+        kind=_kind(span, None if index is None else ran.ops[index]),
         stream=span.lane,
         launched_s=launched_s,
-        fused_from=None if index is None else (index,),
-        cls=OpClass.OTHER if op is None else op.cls,
-        phase="other" if op is None else op.phase.value,
-        module="" if op is None else op.module,
-        source=None if op is None else op.source,
-        inputs=() if op is None else op.inputs,
-        outputs=() if op is None else op.outputs,
-        work=None if op is None or op.work is None else op.work.scaled(share),
-        counted_by=CountedBy.UNKNOWN if op is None else op.counted_by,
+        fused_from=None if index is None else ran.fused_from[index],
+        op=index,
     )
 
 
@@ -90,13 +81,13 @@ def _kind(span: Span, op: Op | None) -> KernelKind:
 
 
 def host_kernels(
-    program: Sequence[Op], recordings: Sequence[Timeline], dispatch_s: float, profiler_op_s: float
+    ran: Dispatched, recordings: Sequence[Timeline], dispatch_s: float, profiler_op_s: float
 ) -> tuple[Kernel, ...]:
     """On a CPU an op's own time, less what dispatching it and profiling it cost; the median of the recordings."""
     seconds: dict[int, list[float]] = defaultdict(list)
     starts: dict[int, float] = {}
     for recording in recordings:
-        matched = matched_ops(program, op_forest(recording.ops))
+        matched = matched_ops(ran.ops, op_forest(recording.ops))
         spans = frozenset(node.span for node in matched.values())
         for index, node in matched.items():
             own = own_time(node, spans)
@@ -104,10 +95,9 @@ def host_kernels(
             starts.setdefault(index, node.span.start_s)
     return tuple(
         _kernel(
-            program,
+            ran,
             index,
-            1.0,
-            Span(SpanKind.KERNEL, program[index].name, 0, starts[index], median(values)),
+            Span(SpanKind.KERNEL, ran.ops[index].name, 0, starts[index], median(values)),
             start_s=starts[index],
             launched_s=None,
         )

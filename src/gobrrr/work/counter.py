@@ -6,7 +6,7 @@ are mere compositions are decomposed first; tensor subclasses unwrap themselves,
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gobrrr.dtypes import ITEM_BYTES, dtype_name
-from gobrrr.work import precision
+from gobrrr.work import inductor, precision
 from gobrrr.work.call import Call
 from gobrrr.work.fake import ASK_DEVICE, device_of
 from gobrrr.work.op import CountedBy, Op, OpClass, Phase, TensorRef
@@ -101,20 +101,36 @@ def counted_program(step: Callable[[], object]) -> Program:
     return counter.program()
 
 
+def dispatched_program(step: Callable[[], object]) -> Program | None:
+    """What is dispatched once compiled, generated kernels among it; None where none is."""
+    if not inductor.has_generated():
+        return None
+    counter = Counter(follows_modules=False)
+    with inductor.ungraphed(), counter, inductor.watched(counter.generated):
+        step()
+    return counter.program() if counter.saw_generated else None
+
+
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """`with Counter() as counter: step()`, then `counter.program()`."""
 
     supports_higher_order_operators = True
 
-    def __init__(self) -> None:
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """What is compiled runs compiled: the ops that it still dispatches reach us."""
+        return True
+
+    def __init__(self, *, follows_modules: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._ops: list[Op] = []
         self._storages = Storages()
-        self._whereabouts = Whereabouts()
+        self._whereabouts = Whereabouts(follows_modules)
         self._signatures: dict[Any, Signature] = {}
         self._counted: dict[Any, tuple[CountedBy, Work | None]] = {}
         self._dtypes: dict[torch.dtype, str] = {}
         self._backward_starts: list[int] = []
+        self.saw_generated = False
 
     def __enter__(self) -> Self:
         self._matmul_tf32, self._convolution_tf32 = precision.matmul_is_tf32(), precision.convolution_is_tf32()
@@ -193,6 +209,27 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         )
         return output
+
+    def generated(self, call: inductor.Generated) -> AbstractContextManager[object]:
+        """Notes the call of a generated kernel, whose Work is that of the ops it was made from."""
+        place = self._whereabouts.place()
+        self.saw_generated = True
+        self._append(
+            Op(
+                name=call.name,
+                cls=OpClass.OTHER,
+                phase=place.phase,
+                module=place.module,
+                source=place.source,
+                device=_device(call.written, call.read),
+                inputs=tuple(self._ref(tensor, place, born=0) for tensor in call.read),
+                outputs=tuple(self._ref(tensor, place, born=len(self._ops) + 1) for tensor in call.written),
+                counted_by=CountedBy.UNKNOWN,
+                work=None,
+                launches=True,
+            )
+        )
+        return nullcontext()
 
     def _append(self, op: Op) -> None:
         if op.phase is Phase.BACKWARD and (not self._ops or self._ops[-1].phase is not Phase.BACKWARD):

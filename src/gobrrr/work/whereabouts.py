@@ -19,6 +19,8 @@ from gobrrr.work.op import Phase
 _TORCH = f"{Path(torch.__file__).parent}{os.sep}"
 _COUNTING = f"{Path(__file__).parent}{os.sep}"
 _WORKLOAD = str(Path(__file__).parents[1] / "workload.py")
+_COMPILED = "_orig_mod"
+"""Where `torch.compile` keeps the module that it wraps; no part of a path that its author would know."""
 _CHECKPOINT = str(Path(_TORCH, "utils", "checkpoint.py"))
 
 
@@ -38,6 +40,8 @@ class Whereabouts:
     before the optimizer or the next forward (clipping) are of the phase `other`.
     """
 
+    follows_modules: bool = True
+    """Without, paths stay empty: a compiler would compile anew when hooks on modules appear."""
     _paths: dict[int, str] = field(default_factory=dict)
     _roots: list[torch.nn.Module] = field(default_factory=list)
     """Held so that no other module takes over an id."""
@@ -53,12 +57,14 @@ class Whereabouts:
     _hooks: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
-        for handle in (
-            register_module_forward_pre_hook(self._enter_module),
-            register_module_forward_hook(self._leave_module, always_call=True),
+        handles = [
             register_optimizer_step_pre_hook(self._enter_optimizer),
             register_optimizer_step_post_hook(self._leave_optimizer),
-        ):
+        ]
+        if self.follows_modules:
+            handles.append(register_module_forward_pre_hook(self._enter_module))
+            handles.append(register_module_forward_hook(self._leave_module, always_call=True))
+        for handle in handles:
             self._hooks.callback(handle.remove)
         return self
 
@@ -111,10 +117,10 @@ class Whereabouts:
     def _adopt(self, root: torch.nn.Module) -> None:
         """A module seen for the first time and in no known one is a root, and names all that it holds."""
         prefix = f"{self._stack[-1]}." if self._stack else ""
-        name = f"{prefix}{type(root).__name__}"
+        name = f"{prefix}{type(getattr(root, _COMPILED, root)).__name__}"
         self._roots.append(root)
         for path, module in root.named_modules():
-            full = f"{name}.{path}" if path else name
+            full = ".".join((name, *(part for part in path.split(".") if part and part != _COMPILED)))
             self._paths.setdefault(id(module), full)
             for parameter in module.parameters(recurse=False):
                 self._owner.setdefault(id(parameter), full)

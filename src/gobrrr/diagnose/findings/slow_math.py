@@ -50,8 +50,8 @@ def faster_mode(rates: Mapping[str, float]) -> str | None:
 
 
 def _is_fp32_product(one: Attributed) -> bool:
-    work = one.kernel.work
-    return one.kernel.cls is OpClass.CONTRACTION and work is not None and set(work.matrix) == {"fp32"}
+    work = one.work
+    return one.cls is OpClass.CONTRACTION and work is not None and set(work.matrix) == {"fp32"}
 
 
 def _at_best_s(one: Attributed, case: Case, speedup: float) -> float:
@@ -59,6 +59,6 @@ def _at_best_s(one: Attributed, case: Case, speedup: float) -> float:
 
     All bytes are charged to memory: some may come from the cache, and the promise is then too small.
     """
-    work, ceilings = one.kernel.work, case.exam.ceilings
+    work, ceilings = one.work, case.exam.ceilings
     moved_s = work.bytes / ceilings.dram_bytes_per_s if work is not None and ceilings.dram_bytes_per_s else 0.0
-    return min(one.seconds, max(one.seconds / speedup, moved_s, shortest_s(one.kernel, ceilings)))
+    return min(one.seconds, max(one.seconds / speedup, moved_s, shortest_s(one.kernel, one.cls, ceilings)))

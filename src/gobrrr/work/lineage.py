@@ -1,0 +1,231 @@
+"""Lineage: which ops of the program each op does that was dispatched once the program was compiled. No torch here.
+
+Inductor names a generated kernel after the ops that went into it: `triton_per_fused_add_native_layer_norm_3`. Both
+sequences follow the data, so within a phase the program is laid along what was dispatched, without ever going back,
+such that the most ops find a kernel of their name. A kernel does several ops, an op that still is one does one.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from statistics import mode
+
+from gobrrr.work.op import CountedBy, Op, OpClass, Phase, TensorRef
+from gobrrr.work.registry import canonical
+from gobrrr.work.traffic import distinct_bytes
+from gobrrr.work.work import Work, total
+
+NEAR = 64
+"""Candidates for an op, nearest to where it would be if both sequences ran at one pace; beyond, chance decides."""
+
+SAME_FLOPS = 0.1
+"""By how much the FLOPs of a product may differ from the program's: a compiler pads odd sizes."""
+
+_PRODUCTS = {"mm": "addmm", "addmm": "mm", "bmm": "baddbmm", "baddbmm": "bmm"}
+"""A compiler takes the bias out of a product, or puts it in."""
+
+_LEADING = (
+    OpClass.CONTRACTION,
+    OpClass.COMMUNICATION,
+    OpClass.NORMALIZATION,
+    OpClass.OPTIMIZER,
+    OpClass.INDEXING,
+    OpClass.ELEMENTWISE,
+    OpClass.MOVEMENT,
+    OpClass.OTHER,
+)
+"""The class of a kernel that does ops of several: what is hardest to do comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """What was dispatched, and of each the indices of the program's ops that it does."""
+
+    ops: tuple[Op, ...]
+    fused_from: tuple[tuple[int, ...], ...]
+
+
+def as_written(program: Sequence[Op]) -> Dispatched:
+    """Without a compiler each op does itself."""
+    return Dispatched(tuple(program), tuple((index,) for index in range(len(program))))
+
+
+def traced(program: Sequence[Op], dispatched: Sequence[Op]) -> Dispatched:
+    """Each dispatched op with its lineage, and from it what only the program knows: class, module, line, FLOPs."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for phase in Phase:
+        ours, theirs = _launching(program, phase), _launching(dispatched, phase)
+        for index, kernel in _aligned_again(program, dispatched, ours, theirs):
+            found[kernel].append(index)
+        for index, kernel in _attentions_taken_apart(program, dispatched, ours, theirs, found):
+            found[kernel].append(index)
+    fused_from = tuple(tuple(sorted(set(found[index]))) for index in range(len(dispatched)))
+    described = (_described(op, [program[i] for i in own]) for op, own in zip(dispatched, fused_from, strict=True))
+    return Dispatched(tuple(_placed(list(described), fused_from)), fused_from)
+
+
+def _aligned_again(
+    program: Sequence[Op], dispatched: Sequence[Op], ours: Sequence[int], theirs: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """What a compiler has moved finds nothing at first; what is left of both is laid side by side once more."""
+    while pairs := aligned([program[i] for i in ours], [dispatched[i] for i in theirs]):
+        yield from ((ours[op], theirs[kernel]) for op, kernel in pairs)
+        ours = [index for place, index in enumerate(ours) if place not in {op for op, _ in pairs}]
+        theirs = [index for place, index in enumerate(theirs) if place not in {kernel for _, kernel in pairs}]
+
+
+def is_generated(op: Op) -> bool:
+    return op.name.startswith(("triton_", "cpp_"))
+
+
+def aligned(program: Sequence[Op], dispatched: Sequence[Op]) -> list[tuple[int, int]]:
+    """Pairs of places: the longest way through both that never goes back (Hunt and Szymanski)."""
+    makers = _makers(program, dispatched)
+    ends: list[int] = []
+    nodes: list[_Pair] = []
+    for place, op in enumerate(program):
+        pace = place * len(dispatched) / len(program)
+        for kernel in sorted(_candidates(op, dispatched, makers[canonical(op.name)], pace), reverse=True):
+            seek = bisect_right if is_generated(dispatched[kernel]) else bisect_left
+            length = seek(ends, kernel)
+            pair = _Pair(place, kernel, nodes[length - 1] if length else None)
+            ends[length : length + 1], nodes[length : length + 1] = [kernel], [pair]
+    return list(_way_back(nodes[-1] if nodes else None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    op: int
+    kernel: int
+    before: "_Pair | None"
+
+
+def _way_back(pair: _Pair | None) -> Iterator[tuple[int, int]]:
+    while pair is not None:
+        yield pair.op, pair.kernel
+        pair = pair.before
+
+
+def _makers(program: Sequence[Op], dispatched: Sequence[Op]) -> Mapping[str, list[int]]:
+    """Name of an op to the places of kernels that may do it."""
+    names = sorted({canonical(op.name) for op in program}, key=len, reverse=True)
+    makers: dict[str, list[int]] = defaultdict(list)
+    for place, op in enumerate(dispatched):
+        for name in _names_in(op, names):
+            makers[name].append(place)
+    return makers
+
+
+def _names_in(op: Op, names: Iterable[str]) -> Iterator[str]:
+    """Those of a generated kernel, longest first: what is part of a longer name is not there on its own."""
+    if not is_generated(op):
+        name = canonical(op.name)
+        yield from (name, _PRODUCTS[name]) if name in _PRODUCTS else (name,)
+        return
+    rest = f"_{op.name.partition('fused_')[2]}"
+    for name in names:
+        if f"_{name}_" in rest:
+            rest = rest.replace(f"_{name}_", "_ _")
+            yield name
+
+
+def _candidates(op: Op, dispatched: Sequence[Op], places: Sequence[int], pace: float) -> list[int]:
+    first = max(0, bisect_left(places, pace) - NEAR // 2)
+    return [place for place in places[first : first + NEAR] if _may_do(dispatched[place], op)]
+
+
+def _may_do(kernel: Op, op: Op) -> bool:
+    """A product is done by a product of its size, or by a kernel generated from a template for them."""
+    if op.cls is not OpClass.CONTRACTION:
+        return True
+    if is_generated(kernel):
+        return "_tem_" in kernel.name or "gemm" in kernel.name
+    if kernel.work is None or op.work is None:
+        return True
+    wanted = op.work.matrix_flops
+    return wanted * (1 - SAME_FLOPS) <= kernel.work.matrix_flops <= wanted * (1 + SAME_FLOPS)
+
+
+def _attentions_taken_apart(
+    program: Sequence[Op],
+    dispatched: Sequence[Op],
+    ours: Sequence[int],
+    theirs: Sequence[int],
+    found: Mapping[int, list[int]],
+) -> Iterator[tuple[int, int]]:
+    """Attention that the compiler wrote out: equally many products for each, and what nobody claims between them."""
+    done = {index for own in found.values() for index in own}
+    lost = [index for index in ours if "attention" in program[index].name and index not in done]
+    products = [k for k in theirs if canonical(dispatched[k].name) == "bmm" and not found.get(k)]
+    if not lost or not products or len(products) % len(lost):
+        return
+    each = len(products) // len(lost)
+    for number, index in enumerate(lost):
+        first, *_, last = products[number * each : (number + 1) * each] * 2
+        yield from ((index, kernel) for kernel in theirs if first <= kernel <= last and not found.get(kernel))
+
+
+def _launching(ops: Sequence[Op], phase: Phase) -> list[int]:
+    return [index for index, op in enumerate(ops) if op.launches and op.phase is phase]
+
+
+def _described(op: Op, own: Sequence[Op]) -> Op:
+    """A generated kernel has its bytes from its operands and its FLOPs from the ops it does."""
+    lines = [part.source for part in own if part.source is not None]
+    placed = replace(op, module=_common([part.module for part in own]), source=mode(lines) if lines else None)
+    if not is_generated(op):
+        return placed
+    counted = bool(own) and all(part.counted_by is CountedBy.FORMULA for part in own)
+    return replace(
+        placed,
+        cls=min((part.cls for part in own), key=_LEADING.index, default=_class_by_name(op.name)),
+        work=_work(op, own),
+        counted_by=CountedBy.FORMULA if counted else CountedBy.DEFAULT,
+    )
+
+
+def _class_by_name(name: str) -> OpClass:
+    reduces = any(word in name for word in ("_red_", "_per_"))
+    return OpClass.NORMALIZATION if reduces else OpClass.ELEMENTWISE if "_poi_" in name else OpClass.OTHER
+
+
+def _work(kernel: Op, own: Sequence[Op]) -> Work:
+    done = total(op.work for op in own if op.work is not None)
+    return replace(
+        done,
+        bytes_read=sum(_touched(ref, own, "bytes_read") for ref in dict.fromkeys(kernel.inputs)),
+        bytes_written=sum(_touched(ref, own, "bytes_written") for ref in dict.fromkeys(kernel.outputs)),
+    )
+
+
+def _touched(operand: TensorRef, own: Sequence[Op], which: str) -> float:
+    """All of an operand, but of a table that an op looks up rows in no more than that op touches."""
+    looks_up = [
+        float(getattr(op.work, which))
+        for op in own
+        if op.cls is OpClass.INDEXING and op.work and any(_alike(ref, operand) for ref in (*op.inputs, *op.outputs))
+    ]
+    return min([distinct_bytes([operand]), *looks_up])
+
+
+def _alike(one: TensorRef, other: TensorRef) -> bool:
+    return (one.shape, one.dtype) == (other.shape, other.dtype)
+
+
+def _placed(ops: Sequence[Op], fused_from: Sequence[tuple[int, ...]]) -> Iterator[Op]:
+    """What has no lineage lies in the module that what comes before and behind it share."""
+    before = behind = ""
+    following: list[str] = []
+    for op, own in zip(reversed(ops), reversed(fused_from), strict=True):
+        behind = op.module if own else behind
+        following.append(behind)
+    for op, own, behind in zip(ops, fused_from, reversed(following), strict=True):
+        before = op.module if own else before
+        yield op if own else replace(op, module=_common([before, behind]))
+
+
+def _common(modules: Sequence[str]) -> str:
+    levels = zip(*(module.split(".") for module in modules), strict=False)
+    return ".".join(level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels))

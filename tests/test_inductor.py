@@ -1,0 +1,124 @@
+"""What is assumed of Inductor's generated modules, and that watching them leaves nothing behind."""
+
+import shutil
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import nn
+
+from gobrrr.diagnose.fusion import fused_floor
+from gobrrr.examination import examine
+from gobrrr.timing.recording import recorded
+from gobrrr.work import inductor
+from gobrrr.work.counter import counted_program, dispatched_program
+from gobrrr.work.lineage import is_generated, traced
+from gobrrr.work.op import CountedBy, OpClass, Phase
+from test_floors import CPU
+
+pytestmark = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="needs a C++ compiler")
+
+ROWS, WIDTH = 32, 64
+
+
+def training(compiler):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH))
+    compiled, x = compiler(model), torch.randn(ROWS, WIDTH)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def step() -> None:
+        compiled(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    return step
+
+
+@pytest.fixture(scope="module")
+def step():
+    return training(torch.compile)
+
+
+def modules() -> list[dict]:
+    return [dict(vars(module)) for module in inductor._modules()]
+
+
+def test_every_call_of_a_generated_kernel_is_told_with_what_it_reads_and_writes(step):
+    calls: list[inductor.Generated] = []
+
+    def told(call):
+        calls.append(call)
+        return nullcontext()
+
+    before = modules()
+    with inductor.watched(told):
+        step()
+    assert modules() == before
+    forward = calls[0]
+    assert "gelu" in forward.name
+    assert "native_layer_norm" in forward.name
+    assert (ROWS, WIDTH) in {tuple(tensor.shape) for tensor in forward.read}
+    assert (ROWS, WIDTH) in {tuple(tensor.shape) for tensor in forward.written}
+    assert all(call.written for call in calls)
+
+
+def test_the_program_is_what_stands_before_compilation_and_the_dispatched_what_comes_of_it(step):
+    program, dispatched = counted_program(step), dispatched_program(step)
+    assert not any(is_generated(op) for op in program.ops)
+    generated = [op for op in dispatched.ops if is_generated(op)]
+    assert {op.phase for op in generated} == {Phase.FORWARD, Phase.BACKWARD}
+    assert sum(op.name.startswith(("aten::addmm", "aten::mm")) for op in dispatched.ops) == 5
+
+
+def test_counting_does_not_compile_anew(step):
+    before = len(inductor._modules())
+    counted_program(step)
+    dispatched_program(step)
+    step()
+    assert len(inductor._modules()) == before
+
+
+def test_the_lineage_of_a_real_compilation_is_complete(step):
+    program, dispatched = counted_program(step), dispatched_program(step)
+    ran = traced(program.ops, dispatched.ops)
+    done = {index for own in ran.fused_from for index in own}
+    lost = [op.name for index, op in enumerate(program.ops) if op.launches and index not in done]
+    assert lost == []
+    forward = next(own for op, own in zip(ran.ops, ran.fused_from, strict=True) if is_generated(op))
+    assert [program.ops[index].name for index in forward] == ["aten::gelu", "aten::native_layer_norm"]
+    assert {program.ops[index].module for index in forward} == {"Sequential.1", "Sequential.2"}
+
+
+def test_products_are_the_same_work_compiled_or_not(step):
+    program, dispatched = counted_program(step), dispatched_program(step)
+    matrix = [sum(op.work.matrix_flops for op in ops if op.work) for ops in (program.ops, dispatched.ops)]
+    assert matrix[0] == matrix[1] > 0
+
+
+def test_generated_cpu_kernels_appear_in_a_profile_by_their_names(step):
+    with inductor.annotated():
+        names = {span.name for span in recorded(step, lambda: None, ops=True).ops}
+    assert {op.name for op in dispatched_program(step).ops if is_generated(op)} <= names
+
+
+def test_a_compiled_step_is_examined_kernel_by_kernel(step):
+    made = examine(lambda: step, "made.py:up")
+    generated = [kernel for kernel in made.kernels if is_generated(made.ran[kernel.op])]
+    assert generated
+    assert all(kernel.fused_from for kernel in generated)
+    assert made.quality.linked_share == 1.0
+    kinds = {made.ran[kernel.op].cls for kernel in generated}
+    assert OpClass.NORMALIZATION in kinds
+    assert all(made.ran[kernel.op].counted_by is CountedBy.FORMULA for kernel in generated)
+
+
+def test_eager_and_compiled_agree_on_the_fused_floor(step):
+    eager, compiled = (examine(lambda: made, "made.py:up").program for made in (training(lambda model: model), step))
+    assert fused_floor(eager, CPU).seconds == pytest.approx(fused_floor(compiled, CPU).seconds, rel=0.05)
+
+
+def test_without_compilation_nothing_is_dispatched_but_the_program():
+    x = torch.ones(4)
+    assert dispatched_program(x.cos) is None
