@@ -115,7 +115,8 @@ def test_a_compiled_step_is_examined_kernel_by_kernel(step):
 
 
 def test_eager_and_compiled_agree_on_the_fused_floor(step):
-    eager, compiled = (examine(lambda: made, "made.py:up").program for made in (training(lambda model: model), step))
+    steps = training(lambda model: model), step
+    eager, compiled = (examine(lambda made=made: made, "made.py:up").program for made in steps)
     assert fused_floor(eager, CPU).seconds == pytest.approx(fused_floor(compiled, CPU).seconds, rel=0.05)
 
 
