@@ -103,6 +103,11 @@ def full_exam(program: Program) -> Exam:
         syncs=(Sync("cudaStreamSynchronize", 1e-5, "a.py:4"),),
         peak_memory_bytes=1 << 40,
         gpu_util_percent=97.5,
+        gpu_clock_hz=1.98e9,
+        gpu_power_w=612.0,
+        gpu_memory_bytes=float(1 << 34),
+        gap_before_s=2e-6,
+        idle={"python": 0.25, "sync": 0.75},
         quality=Quality(linked_share=0.75, steady=False, growing=True, warnings=("it grows",)),
     )
 
@@ -198,3 +203,10 @@ def test_the_step_time_is_the_median_of_the_windows_and_lies_in_its_interval():
     assert timed.step_s == 2.5
     assert timed.step_s in timed.step_interval
     assert exam().step_interval == Interval(10.0, 10.0)
+
+
+def test_an_exam_from_before_idle_time_was_named_still_reads():
+    data = json.loads(schema.dumps(exam(kernel())))
+    for key in ("idle", "gap_before_s", "gpu_clock_hz", "gpu_power_w", "gpu_memory_bytes"):
+        del data[key]
+    assert schema.from_document(Exam, data) == exam(kernel())

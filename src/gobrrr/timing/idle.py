@@ -73,8 +73,11 @@ def idle_shares(linked: Timeline, timed: Timeline, steps: int) -> dict[str, floa
 def serial_idle_shares(recording: Timeline, dispatch_s: float, idle_s: float) -> dict[str, float]:
     """On a CPU: what dispatching costs, bounded by what there is, and what the host did between the ops."""
     dispatch = min(1.0, dispatch_s / idle_s) if idle_s > 0 else 1.0
-    ops = [op for op in recording.ops if _cause(op) is Cause.DISPATCH]
-    host = named(without([step_stretch(recording)], merged(ops)), recording.annotations + recording.ops)
+    ops, compiling = (
+        [op for op in recording.ops if _cause(op) is cause] for cause in (Cause.DISPATCH, Cause.COMPILATION)
+    )
+    at_work = without(merged(ops), merged(compiling))
+    host = named(without([step_stretch(recording)], at_work), (*recording.annotations, *compiling))
     whole_s = sum(host.values())
     shares = {cause.value: (1 - dispatch) * seconds / whole_s for cause, seconds in host.items()}
     return {**(shares or {Cause.PYTHON.value: 1 - dispatch}), Cause.DISPATCH.value: dispatch}
