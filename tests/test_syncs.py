@@ -147,6 +147,26 @@ def test_waits_that_torch_does_not_warn_about_are_seen_where_they_are_called():
     assert (second - first, third - first) == (1, 3)
 
 
+def test_a_wait_within_a_method_of_the_same_name_is_seen_once():
+    """As torch.cuda.Event's, which only calls what it is made of."""
+
+    class Wrapped(torch.Event):
+        def synchronize(self) -> None:
+            super().synchronize()
+
+    assert [one.awaited for one in sync_lines(Wrapped().synchronize)] == [EVENT]
+
+
+def test_looking_does_not_make_compiled_code_compile_again():
+    frames = torch._dynamo.utils.counters["frames"]
+    x = torch.ones(3)
+    compiled = torch.compile(lambda x: x.cos() + 1, backend="eager")
+    compiled(x)
+    before = dict(frames)
+    sync_lines(lambda: compiled(x))
+    assert dict(frames) == before
+
+
 def test_the_hook_of_another_profiler_is_back_afterwards():
     def other(*_) -> None:
         """Somebody else's."""

@@ -61,13 +61,17 @@ class Gap:
 
 
 def idle_shares(linked: Timeline, timed: Timeline, steps: int) -> dict[str, float] | None:
-    """Of the idle time of a step, by cause: from a recording with ops, and from so many steps without them."""
-    latency, host = latency_share(timed, steps), host_causes(linked)
-    whole_s = sum(host.values())
-    if latency is None or (latency < 1 and not whole_s):
+    """Of the idle time of a step, by cause: from a recording with ops, and from so many steps without them.
+
+    Where even the slower host of the first was in time for all kernels, every gap is the device's own.
+    """
+    latency = latency_share(timed, steps)
+    if latency is None or not linked.device:
         return None
+    host = host_causes(linked)
+    whole_s = sum(host.values())
     shares = {cause.value: (1 - latency) * seconds / whole_s for cause, seconds in host.items()}
-    return {**shares, Cause.LAUNCH_LATENCY.value: latency}
+    return {**shares, Cause.LAUNCH_LATENCY.value: latency if host else 1.0}
 
 
 def serial_idle_shares(recording: Timeline, dispatch_s: float, idle_s: float) -> dict[str, float]:
