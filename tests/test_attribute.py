@@ -83,13 +83,34 @@ def test_a_kernel_without_duration_takes_nothing_from_others():
 )
 def test_a_gap_is_the_devices_own_if_the_next_kernel_had_been_asked_for(launched_s, gap_s):
     kernels = [kernel(1, 1, launched_s=0.0), kernel(5, 1, launched_s=launched_s)]
-    assert queued_gaps_s(kernels) == gap_s
-    assert queued_gaps_s(kernels[::-1]) == gap_s
+    assert queued_gaps_s(kernels, None) == gap_s
+    assert queued_gaps_s(kernels[::-1], None) == gap_s
 
 
-def test_there_is_no_gap_while_another_stream_runs_nor_before_the_first_kernel():
-    assert queued_gaps_s([kernel(3, 1), kernel(4, 9), kernel(6, 1, stream=8), kernel(13, 1)]) == 0
-    assert queued_gaps_s([]) == 0
+def test_there_is_no_gap_while_another_stream_runs():
+    assert queued_gaps_s([kernel(3, 1), kernel(4, 9), kernel(6, 1, stream=8), kernel(13, 1)], None) == 0
+    assert queued_gaps_s([], None) == queued_gaps_s([], 1.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("launched_s", "gap_s"), [(0.5, 2), (1.5, 0), (None, 2)], ids=["while the step before ran", "later", "unseen"]
+)
+def test_the_gap_between_two_steps_counts_if_the_next_one_had_been_asked_for(launched_s, gap_s):
+    """The step before ended at 1."""
+    first = kernel(3, 1, launched_s=launched_s)
+    assert queued_gaps_s([first], 2.0) == gap_s
+    assert queued_gaps_s([first], None) == 0
+
+
+def test_the_nodes_of_a_graph_are_queued_even_while_its_launch_goes_on():
+    """One call asks for all three and returns when two have run; the host was late for the first."""
+    nodes = [kernel(start, 1, launched_s=5.0) for start in (2, 4, 7)]
+    assert queued_gaps_s(nodes, 1.5) == 1 + 2
+
+
+def test_replays_that_are_asked_for_in_time_leave_all_gaps_to_the_device():
+    replay = [kernel(start, 1, launched_s=0.0) for start in (3, 5, 9)]
+    assert queued_gaps_s(replay, 2.5) == 2.5 + 1 + 3
 
 
 # Busy time and the step

@@ -97,6 +97,8 @@ def exams(draw) -> Exam:
         step_s=draw(st.floats(1e-6, 30)),
         serial=draw(st.booleans()),
         host_s=draw(st.none() | times),
+        gap_before_s=draw(st.none() | times),
+        idle=draw(st.sampled_from([None, {"python": 1.0}, {"sync": 0.125, "dispatch": 0.25, "launch_latency": 0.625}])),
         ceilings=replace(CPU, shortest_kernel_class_s=draw(st.sampled_from([{}, {"gemm": 0.5, "elementwise": 1.0}]))),
     )
 
@@ -114,6 +116,9 @@ def test_the_parts_add_up(made):
     for regime in ("compute", "bandwidth"):
         parts = found.attained_s[regime] + found.inefficient_s[regime]
         assert parts == pytest.approx(found.seconds[regime], **near)
+    if found.idle_causes_s is not None:
+        assert math.fsum(found.idle_causes_s.values()) == pytest.approx(found.idle_s, **near)
+    assert found.modules.seconds == pytest.approx(found.busy_s, **near)
     assert found.latency_s + found.idle_s <= found.seconds["overhead"] + 1e-9
     if found.busy_s:
         assert math.fsum(found.coverage.values()) == pytest.approx(1)
@@ -206,6 +211,13 @@ def test_queued_gaps_are_the_devices_and_gaps_that_wait_for_the_host_are_not():
     assert (diagnose(late).device_s, diagnose(late).limiter) == (8.0, "host")
 
 
+def test_the_gap_between_two_replays_is_the_devices_if_the_next_had_been_asked_for():
+    """Two nodes of a graph, with a gap before and one between them; it is asked for while the last replay runs."""
+    nodes = (kernel(3, 2, launched_s=0.0), kernel(6, 4, launched_s=0.0))
+    found = diagnose(exam(*nodes, step_s=9.0, host_s=1.0, gap_before_s=2.0))
+    assert (found.busy_s, found.device_s, found.limiter) == (6.0, 9.0, "device")
+
+
 def test_on_a_cpu_what_no_op_holds_is_the_hosts():
     found = diagnose(one_after_another(small_program(), [1.0, 2.0], 10.0))
     assert (found.host_s, found.device_s, found.busy_s) == (7.0, 3.0, 3.0)
@@ -253,7 +265,8 @@ def test_mfu_is_against_the_datasheet_and_leaves_out_what_is_run_again():
 KEYS = """schema_version machine step_s step_s_low step_s_high step_s_method step_profiled_s steps host_s device_s
 busy_s busy_scale idle_s latency_s limiter seconds shares attained_s inefficient_s regime flops flops_dense bytes mfu
 measured_peak_fraction compulsory_floor_s fused_floor_s as_run_floor_s fraction_of_floor gpu_util_percent
-peak_memory_bytes coverage classes ops quality""".split()
+peak_memory_bytes coverage classes ops quality idle_causes_s modules gpu_clock_hz gpu_power_w
+gpu_memory_bytes""".split()
 OP_KEYS = "name cls module phase source calls seconds flops bytes floor_s level regime fused_from".split()
 
 
@@ -277,7 +290,8 @@ def test_what_is_unknown_is_null_and_never_absent():
     data = as_json(exam(kernel(0, 3)))
     assert set(KEYS) <= set(data)
     unknown = """step_profiled_s host_s mfu measured_peak_fraction compulsory_floor_s fused_floor_s as_run_floor_s
-    fraction_of_floor gpu_util_percent peak_memory_bytes""".split()
+    fraction_of_floor gpu_util_percent gpu_clock_hz gpu_power_w gpu_memory_bytes idle_causes_s
+    peak_memory_bytes""".split()
     assert [key for key in unknown if data[key] is not None] == []
     (row,) = data["ops"]
     assert [row[key] for key in ("flops", "bytes", "floor_s", "level", "source")] == [None] * 5

@@ -15,7 +15,7 @@ from gobrrr.errors import BadInput
 from gobrrr.exam import Exam, Quality
 from gobrrr.stats import Interval
 from gobrrr.timing.kernel import Kernel, KernelKind, Sync
-from gobrrr.work.op import Op, TensorRef
+from gobrrr.work.op import CountedBy, Op, TensorRef
 from gobrrr.work.program import Program
 from test_floors import CPU
 from test_residency import Tape
@@ -38,6 +38,17 @@ def kernel(start_s: float = 0.0, seconds: float = 1.0, **changes) -> Kernel:
 def doing(index: int, op: Op, start_s: float, seconds: float, **changes) -> Kernel:
     """The kernel of one op of a program."""
     return kernel(start_s, seconds, **{"name": op.name, "fused_from": (index,), "op": index, **changes})
+
+
+def in_modules(*by_module: tuple[str, float]) -> Exam:
+    """A kernel of unknown work for each module, so long, one after the other."""
+    nothing = replace(small_program().ops[0], work=None, counted_by=CountedBy.UNKNOWN)
+    starts = [sum(seconds for _, seconds in by_module[:place]) for place in range(len(by_module))]
+    return exam(
+        *(kernel(at, seconds, op=i) for i, (at, (_, seconds)) in enumerate(zip(starts, by_module, strict=True))),
+        dispatched=tuple(replace(nothing, module=module) for module, _ in by_module),
+        step_s=1e6,
+    )
 
 
 def exam(*kernels: Kernel, step_s: float = 10.0, program: Program | None = None, **changes) -> Exam:
@@ -81,6 +92,11 @@ def full_exam(program: Program) -> Exam:
         syncs=(Sync("cudaStreamSynchronize", 1e-5, "a.py:4"),),
         peak_memory_bytes=1 << 40,
         gpu_util_percent=97.5,
+        gpu_clock_hz=1.98e9,
+        gpu_power_w=612.0,
+        gpu_memory_bytes=float(1 << 34),
+        gap_before_s=2e-6,
+        idle={"python": 0.25, "sync": 0.75},
         quality=Quality(linked_share=0.75, steady=False, growing=True, warnings=("it grows",)),
     )
 
@@ -189,3 +205,10 @@ def test_the_step_time_is_the_median_of_the_windows_and_lies_in_its_interval():
     assert timed.step_s == 2.5
     assert timed.step_s in timed.step_interval
     assert exam().step_interval == Interval(10.0, 10.0)
+
+
+def test_an_exam_from_before_idle_time_was_named_still_reads():
+    data = json.loads(schema.dumps(exam(kernel())))
+    for key in ("idle", "gap_before_s", "gpu_clock_hz", "gpu_power_w", "gpu_memory_bytes"):
+        del data[key]
+    assert schema.from_document(Exam, data) == exam(kernel())

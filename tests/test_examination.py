@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
 from counting import programmed
@@ -159,6 +160,20 @@ def test_on_a_cpu_host_and_device_are_one_and_what_only_a_gpu_has_is_unknown():
     assert made.step_s > 0
     assert made.step_profiled_s > 0
     assert made.peak_memory_bytes == made.program.memory.peak_bytes > 0
+
+
+def test_on_a_cpu_idle_time_is_python_and_dispatch():
+    made = examine(trained, "made.py:up")
+    assert set(made.idle) == {"python", "dispatch"}
+    assert sum(made.idle.values()) == pytest.approx(1)
+    found = diagnose(made)
+    assert sum(found.idle_causes_s.values()) == pytest.approx(found.idle_s)
+
+
+def test_a_step_that_loads_its_data_says_so():
+    data = DataLoader(TensorDataset(torch.randn(8, 3)), batch_size=2)
+    made = examine(lambda: lambda: [batch.sum() for (batch,) in data], "made.py:up")
+    assert made.idle["data_loading"] > 0
 
 
 def test_the_exam_of_a_real_step_survives_the_disk_and_is_diagnosed_the_same(tmp_path):

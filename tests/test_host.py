@@ -48,13 +48,7 @@ def test_the_final_wait_for_the_device_is_not_the_steps(name):
     alone = stretch(call(0, 1), call(4, 5), device=(busy(1, 30),))
     ended = stretch(*alone.runtime, call(6, 31, name), call(31, 33, name), device=alone.device)
     assert host_us(ended, 1) == host_us(alone, 1) == pytest.approx(5)
-    assert waits(ended) == ()
     assert steps_calls(ended) == alone.runtime
-
-
-def test_syncs_within_the_steps_are_named():
-    recorded = stretch(call(0, 1), call(2, 3, SYNC), call(4, 5), call(6, 7, "cudaDeviceSynchronize"))
-    assert [wait.name for wait in waits(recorded)] == [SYNC]
 
 
 def test_a_launch_that_waited_in_a_full_queue_is_not_host_time_but_a_usual_launch_is():
@@ -65,11 +59,6 @@ def test_a_launch_that_waited_in_a_full_queue_is_not_host_time_but_a_usual_launc
 def test_launches_that_all_found_the_queue_full_are_waiting():
     blocked = [call(1000 * number, 1000 * (number + 1)) for number in range(10)]
     assert host_us(stretch(*blocked, device=(busy(0, 20_000),)), 1) == pytest.approx(10 * FREE_LAUNCH_S / US)
-
-
-def test_a_step_that_ends_in_a_sync_has_it_named():
-    recorded = stretch(call(0, 1), call(2, 3, SYNC), call(9, 12, "cudaDeviceSynchronize"))
-    assert [wait.name for wait in waits(recorded)] == [SYNC]
 
 
 def test_a_slow_launch_on_an_idle_device_is_the_hosts_own():
@@ -101,3 +90,42 @@ def test_overlapping_streams_are_waited_for_once():
 @pytest.mark.parametrize("recorded", [Timeline(), stretch(call(0, 1, "cudaDeviceSynchronize"))])
 def test_where_nothing_was_asked_for_nobody_knows(recorded):
     assert host_s(recorded, 1) is None
+
+
+# Waits of one step
+
+
+def recorded_steps(*step: tuple[str, bool], steps: int = 3, device: str = "cudaDeviceSynchronize") -> Timeline:
+    """So many steps of these calls, each with whether it launched something, and the two waits that end a recording."""
+    calls = [*step] * steps + [(device, False)] * 2
+    runtime = [
+        Span(SpanKind.RUNTIME, name, 1, 10 * place * US, US, correlation=place) for place, (name, _) in enumerate(calls)
+    ]
+    launched = [runtime[place] for place, (_, launches) in enumerate(calls) if launches]
+    device_spans = tuple(
+        Span(SpanKind.KERNEL, "kernel", 7, call.end_s, US, correlation=call.correlation) for call in launched
+    )
+    return Timeline(runtime=tuple(runtime), device=device_spans)
+
+
+LAUNCH, COPY, SYNCED = ("cudaLaunchKernel", True), ("cudaMemcpyAsync", True), (SYNC, False)
+WHOLE, EVENT = ("cudaDeviceSynchronize", False), ("cudaEventSynchronize", False)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ([LAUNCH, LAUNCH], []),
+        ([LAUNCH, COPY, SYNCED], [SYNC]),
+        ([LAUNCH, COPY, SYNCED, LAUNCH, COPY, SYNCED], [SYNC, SYNC]),
+        ([LAUNCH, WHOLE], ["cudaDeviceSynchronize"]),
+        ([WHOLE, LAUNCH], ["cudaDeviceSynchronize"]),
+        ([EVENT, LAUNCH, COPY, SYNCED, WHOLE], [SYNC, "cudaDeviceSynchronize", "cudaEventSynchronize"]),
+        ([LAUNCH, ("hipMemcpyWithStream", True)], ["hipMemcpyWithStream"]),
+        ([SYNCED], []),
+    ],
+    ids=["none", "a copy", "two copies", "at its end", "at its start", "all kinds", "ROCm", "nothing launched"],
+)
+@pytest.mark.parametrize("steps", [3, 4, 5])
+def test_the_waits_of_a_step_are_its_own_and_not_the_recordings(step, expected, steps):
+    assert [wait.name for wait in waits(recorded_steps(*step, steps=steps), steps)] == expected

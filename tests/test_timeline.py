@@ -67,13 +67,19 @@ def test_copies_are_transfers_and_a_fill_is_a_kernel():
     ]
 
 
+def test_what_python_named_is_an_annotation_of_its_thread():
+    (found,) = timeline([event("user_annotation", "enumerate(DataLoader)#X.__next__", 5, 90, tid=3)]).annotations
+    assert (found.kind, found.name, found.lane) == (SpanKind.ANNOTATION, "enumerate(DataLoader)#X.__next__", 3)
+    assert found.seconds == pytest.approx(90e-6)
+
+
 @pytest.mark.parametrize(
     "other",
     [
         {"ph": "M", "name": "process_name", "pid": 7, "args": {"name": "python"}},
         {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 3, "ts": 1},
         event("python_function", "model.py(3): forward", 0, 900),
-        event("user_annotation", "ProfilerStep#0", 0, 900),
+        event("gpu_user_annotation", "ProfilerStep#0", 0, 900),
         event("overhead", "Buffer Flush", 0, 900),
         {"ph": "X", "cat": "cpu_op", "name": "never ended", "tid": 1, "ts": 0},
     ],

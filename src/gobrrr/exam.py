@@ -5,6 +5,7 @@ one step, and those of `kernels` count from the step's first moment. No torch he
 diagnosed and shown anywhere.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -54,9 +55,17 @@ class Exam:
     syncs: tuple[Sync, ...] | None
     peak_memory_bytes: int | None
     gpu_util_percent: float | None
+    """Median while the step was timed, as the three below."""
     quality: Quality
     dispatched: tuple[Op, ...] = ()
     """What a compiler made of the program: ops that remained and kernels that it generated. Empty without one."""
+    gpu_clock_hz: float | None = None
+    gpu_power_w: float | None = None
+    gpu_memory_bytes: float | None = None
+    gap_before_s: float | None = None
+    """In which the device was idle between the step before and the first kernel."""
+    idle: Mapping[str, float] | None = None
+    """Idle time by cause, as fractions of it."""
 
     def __post_init__(self) -> None:
         """An Exam is a file, and files come from strangers."""

@@ -8,16 +8,19 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from gobrrr.exam import Exam, Quality
-from gobrrr.machine import Ceilings, measured
+from gobrrr.machine import Ceilings, identify, measured
+from gobrrr.machine.gpu_state import GpuUse, gpu_use
 from gobrrr.machine.probes import PROBES
+from gobrrr.machine.sampling import middle, sampling
 from gobrrr.timing.clock import DeviceClock
 from gobrrr.timing.host import host_s, waits
+from gobrrr.timing.idle import gap_before_s, idle_shares, serial_idle_shares
 from gobrrr.timing.kernel import Kernel, Sync
 from gobrrr.timing.kernels import device_kernels, host_kernels
 from gobrrr.timing.recording import recorded
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepTimes, Trend, time_steps
-from gobrrr.timing.syncs import sync_lines
+from gobrrr.timing.syncs import located, sync_lines
 from gobrrr.timing.timeline import Timeline, asked_for_within
 from gobrrr.work.lineage import Dispatched, as_written, traced
 from gobrrr.work.op import Op
@@ -52,15 +55,27 @@ def examine(factory: Callable[[], Any], target: str, progress: Progress = lambda
         ceilings = measured(device, only=needed_probes(program))
         progress(4, 5, "timing the step")
         clock = DeviceClock(device)
-        effort = CPU_STEP_EFFORT if device == "cpu" else CUDA_STEP_EFFORT
-        times: StepTimes = user_code(lambda: time_steps(step, clock, effort), "the step")
+        times, uses = _times(step, clock)
         progress(5, 5, "recording a few steps")
-        exam = _recorded_exam(step, target, program, ran, ceilings, times, clock)
-        return (
-            exam
-            if compiled is None
-            else replace(exam, dispatched=ran.ops, peak_memory_bytes=compiled.memory.peak_bytes)
+        made = _recorded_exam(step, target, program, ran, ceilings, times, clock)
+        return replace(
+            made,
+            dispatched=() if compiled is None else ran.ops,
+            peak_memory_bytes=(compiled or program).memory.peak_bytes,
+            gpu_util_percent=middle(use.util_percent for use in uses),
+            gpu_clock_hz=middle(use.clock_hz for use in uses),
+            gpu_power_w=middle(use.power_w for use in uses),
+            gpu_memory_bytes=middle(use.memory_bytes for use in uses),
         )
+
+
+def _times(step: Step, clock: DeviceClock) -> tuple[StepTimes, list[GpuUse]]:
+    """The step timed, and how the GPU was used meanwhile: samples of the stages before the last are dropped."""
+    effort = CPU_STEP_EFFORT if clock.device == "cpu" else CUDA_STEP_EFFORT
+    uuid = identify(clock.device).uuid
+    with sampling(lambda: gpu_use(uuid)) as uses:
+        times = user_code(lambda: time_steps(step, clock, effort, progress=lambda *_: uses.clear()), "the step")
+    return times, uses
 
 
 def _recorded_exam(
@@ -99,6 +114,8 @@ def _recorded_exam(
             growing=times.trend is Trend.GROWS,
             warnings=times.doubts,
         ),
+        gap_before_s=None if timed is None else gap_before_s(asked_for_within(timed), RECORDED_STEPS),
+        idle=_idle(linked, timed, program, ceilings, times.step_s - sum(kernel.seconds for kernel in kernels)),
     )
 
 
@@ -123,12 +140,17 @@ def _timed(step: Step, clock: DeviceClock, step_s: float) -> Timeline:
 
 
 def _syncs(step: Step, timed: Timeline) -> tuple[Sync, ...]:
-    """The waits of one step, each with the line it comes from where torch names as many as were seen."""
-    calls = waits(timed)
-    one_step = calls[: len(calls) // RECORDED_STEPS]
-    lines = user_code(lambda: sync_lines(step), "the step")
-    sources = lines if len(lines) == len(one_step) else [None] * len(one_step)
-    return tuple(Sync(call.name, call.seconds, source) for call, source in zip(one_step, sources, strict=True))
+    """The waits of one step, each with the line it comes from."""
+    seen = waits(timed, RECORDED_STEPS)
+    return located(seen, user_code(lambda: sync_lines(step), "the step") if seen else ())
+
+
+def _idle(
+    linked: Timeline, timed: Timeline | None, program: Program, ceilings: Ceilings, idle_s: float
+) -> dict[str, float] | None:
+    if timed is not None:
+        return idle_shares(linked, asked_for_within(timed), RECORDED_STEPS)
+    return serial_idle_shares(linked, (ceilings.dispatch_s or 0.0) * len(program.ops), idle_s)
 
 
 def _kernels(

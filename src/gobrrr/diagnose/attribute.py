@@ -1,7 +1,7 @@
 """Attribution: each kernel's seconds of the step, split into what was attained, latency and inefficiency."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -36,6 +36,10 @@ class Attributed:
     @property
     def cls(self) -> OpClass:
         return OpClass.OTHER if self.op is None else self.op.cls
+
+    @property
+    def module(self) -> str:
+        return "" if self.op is None else self.op.module
 
     @property
     def work(self) -> Work | None:
@@ -119,12 +123,31 @@ def shared_seconds(kernels: Sequence[Kernel]) -> list[float]:
     return seconds
 
 
-def queued_gaps_s(kernels: Sequence[Kernel]) -> float:
-    """Gaps on the device before kernels that had already been asked for: its own doing, not the host's."""
-    free_from_s = gaps_s = 0.0
-    for kernel in sorted(kernels, key=lambda kernel: kernel.start_s):
-        gap_s = kernel.start_s - free_from_s
-        if gap_s > 0 and free_from_s and (kernel.launched_s is None or kernel.launched_s <= free_from_s):
-            gaps_s += gap_s
+def queued_gaps_s(kernels: Sequence[Kernel], gap_before_s: float | None) -> float:
+    """Gaps on the device before kernels that had already been asked for: its own doing, not the host's.
+
+    Kernels of one launch are a graph's: all but the first were asked for with it, even if that call returned later.
+    """
+    ordered = sorted(kernels, key=lambda kernel: kernel.start_s)
+    free_from_s = ordered[0].start_s - (gap_before_s or 0.0) if ordered else 0.0
+    gaps_s = 0.0
+    launches: set[float | None] = set()
+    for kernel in ordered:
+        queued = kernel.launched_s is None or kernel.launched_s <= free_from_s or kernel.launched_s in launches
+        gaps_s += max(0.0, kernel.start_s - free_from_s) if queued else 0.0
+        launches.add(kernel.launched_s)
         free_from_s = max(free_from_s, kernel.start_s + kernel.seconds)
     return gaps_s
+
+
+def regime_seconds(kernels: Iterable[Attributed], idle_s: float = 0.0) -> dict[str, float]:
+    """Seconds by regime: attained and inefficient to the op's own, latency and idle to overhead."""
+    seconds = dict.fromkeys((regime.value for regime in Regime), 0.0)
+    seconds[Regime.OVERHEAD] += idle_s
+    for one in kernels:
+        if one.parts is None:
+            seconds[one.regime] += one.seconds
+        else:
+            seconds[one.regime] += one.parts.attained + one.parts.inefficient
+            seconds[Regime.OVERHEAD] += one.parts.latency
+    return seconds

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from gobrrr.diagnose.attribute import BUSY, TOO_BUSY, Attributed, attribute, queued_gaps_s
+from gobrrr.diagnose.attribute import BUSY, TOO_BUSY, Attributed, attribute, queued_gaps_s, regime_seconds
 from gobrrr.diagnose.compulsory import compulsory_floor
 from gobrrr.diagnose.counterfactual import Sides
 from gobrrr.diagnose.findings import Case, Finding, find_all
 from gobrrr.diagnose.fusion import fused_floor
+from gobrrr.diagnose.modules import ModuleNode, module_tree
 from gobrrr.diagnose.regime import Regime
 from gobrrr.exam import Exam, Quality
 from gobrrr.machine import datasheets
@@ -80,6 +81,8 @@ class Diagnosis:
     busy_s: float
     busy_scale: float
     idle_s: float
+    idle_causes_s: Mapping[str, float] | None
+    """What the host did while nothing ran, adding to `idle_s`."""
     latency_s: float
     limiter: str
     seconds: Mapping[str, float]
@@ -98,11 +101,16 @@ class Diagnosis:
     as_run_floor_s: float | None
     fraction_of_floor: float | None
     gpu_util_percent: float | None
+    gpu_clock_hz: float | None
+    gpu_power_w: float | None
+    gpu_memory_bytes: float | None
     peak_memory_bytes: int | None
     coverage: Mapping[str, float]
     """Fractions of busy time."""
     classes: Mapping[str, ClassRow]
     ops: tuple[OpRow, ...]
+    modules: ModuleNode
+    """All kernels as a tree by the module they ran in."""
     findings: tuple[Finding, ...]
     """Named problems, the most step seconds at stake first. They overlap and do not add."""
     syncs: tuple[Sync, ...] | None
@@ -116,7 +124,7 @@ def diagnose(exam: Exam) -> Diagnosis:
     shares = {name: part / exam.step_s for name, part in seconds.items()}
     work = total(one.work for one in kernels if one.work is not None)
     host_s = exam.step_s - busy_s if exam.serial else exam.host_s
-    device_s = busy_s if exam.serial else min(exam.step_s, busy_s + queued_gaps_s(exam.kernels))
+    device_s = busy_s if exam.serial else min(exam.step_s, busy_s + queued_gaps_s(exam.kernels, exam.gap_before_s))
     floors = None if exam.program is None else fused_floor(exam.program, exam.ceilings)
     fused = None if floors is None else floors.seconds
     sheet = datasheets.find(exam.ceilings.device)
@@ -124,6 +132,7 @@ def diagnose(exam: Exam) -> Diagnosis:
     dense_once = _dense_without_recomputation(exam)
     mode = max(work.matrix, key=work.matrix.__getitem__, default=None)
     interval = exam.step_interval
+    idle_s = 0.0 if scale > 1 else exam.step_s - busy_s  # scaled to fill the step, up to rounding
     limits = limiter(host_s, device_s, exam.step_s)
     return Diagnosis(
         machine=MachineName(exam.ceilings.device, exam.ceilings_from),
@@ -138,7 +147,8 @@ def diagnose(exam: Exam) -> Diagnosis:
         device_s=device_s,
         busy_s=busy_s,
         busy_scale=scale,
-        idle_s=0.0 if scale > 1 else exam.step_s - busy_s,  # scaled to fill the step, up to rounding
+        idle_s=idle_s,
+        idle_causes_s=_idle_causes_s(exam, idle_s),
         latency_s=sum(one.parts.latency for one in kernels if one.parts is not None),
         limiter=limits,
         seconds=seconds,
@@ -156,27 +166,25 @@ def diagnose(exam: Exam) -> Diagnosis:
         as_run_floor_s=_known_sum([one.floor.seconds for one in kernels if one.floor is not None]),
         fraction_of_floor=None if fused is None else fused / exam.step_s,
         gpu_util_percent=exam.gpu_util_percent,
+        gpu_clock_hz=exam.gpu_clock_hz,
+        gpu_power_w=exam.gpu_power_w,
+        gpu_memory_bytes=exam.gpu_memory_bytes,
         peak_memory_bytes=exam.peak_memory_bytes,
         coverage=coverage(kernels, busy_s),
         classes=class_rows(kernels, busy_s),
         ops=op_rows(kernels, exam),
+        modules=module_tree(kernels),
         findings=find_all(Case(exam, tuple(kernels), Sides(host_s, device_s, exam.serial), limits, floors)),
         syncs=exam.syncs,
         quality=_quality(exam, scale),
     )
 
 
-def regime_seconds(kernels: Iterable[Attributed], idle_s: float) -> dict[str, float]:
-    """Seconds by regime: attained and inefficient to the op's own, latency and idle to overhead."""
-    seconds = dict.fromkeys((regime.value for regime in Regime), 0.0)
-    seconds[Regime.OVERHEAD] += idle_s
-    for one in kernels:
-        if one.parts is None:
-            seconds[one.regime] += one.seconds
-        else:
-            seconds[one.regime] += one.parts.attained + one.parts.inefficient
-            seconds[Regime.OVERHEAD] += one.parts.latency
-    return seconds
+def _idle_causes_s(exam: Exam, idle_s: float) -> dict[str, float] | None:
+    """The longest first."""
+    if exam.idle is None:
+        return None
+    return {cause: share * idle_s for cause, share in sorted(exam.idle.items(), key=lambda item: -item[1])}
 
 
 def leading_regime(shares: Mapping[str, float]) -> str:
@@ -237,7 +245,7 @@ def _op_row(group: list[Attributed], exam: Exam) -> OpRow:
     return OpRow(
         name=first.kernel.name,
         cls=first.cls.value,
-        module="" if op is None else op.module,
+        module=first.module,
         phase=(Phase.OTHER if op is None else op.phase).value,
         source=None if op is None else op.source,
         calls=len(group),

@@ -3,11 +3,39 @@
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from gobrrr.machine.doubts import GpuState
 
 _QUERY = "clocks_event_reasons.active,power.limit,power.default_limit,temperature.gpu,clocks.sm,clocks.max.sm"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """How much of a GPU is in use at the moment, by everybody."""
+
+    util_percent: float | None
+    """Of the last fraction of a second, in which any kernel ran at all."""
+    clock_hz: float | None
+    power_w: float | None
+    memory_bytes: float | None
+
+
+def gpu_use(uuid: str | None) -> GpuUse | None:
+    """Through NVML alone: nvidia-smi takes longer than what one would watch with it."""
+    nvml: Any = None if uuid is None else _nvml()
+    handle = None if nvml is None else _told(nvml, nvml.nvmlDeviceGetHandleByUUID, uuid)
+    if handle is None:
+        return None
+    rates = _told(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
+    memory = _told(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    return GpuUse(
+        util_percent=None if rates is None else float(rates.gpu),
+        clock_hz=_scaled(_told(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM), 1e6),
+        power_w=_scaled(_told(nvml, nvml.nvmlDeviceGetPowerUsage, handle), 1e-3),
+        memory_bytes=None if memory is None else float(memory.used),
+    )
 
 
 def gpu_state(uuid: str) -> GpuState | None:

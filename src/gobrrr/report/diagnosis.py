@@ -9,12 +9,15 @@ from rich.text import Text
 from gobrrr import units
 from gobrrr.diagnose.diagnosis import Diagnosis, OpRow
 from gobrrr.diagnose.findings import nothing_to_gain
+from gobrrr.diagnose.modules import largest
 from gobrrr.work.registry import canonical
 from gobrrr.work.tally import alike
 
 TOP_OPS = 10
+TOP_MODULES = 8
 MOST_EVIDENCE = 4
 MOST_NAMES = 3
+MOST_SYNC_LINES = 2
 BAR_WIDTH = 24
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
@@ -29,11 +32,13 @@ def render(diagnosis: Diagnosis, next_command: str) -> RenderableType:
         Text(verdict(diagnosis), style="bold"),
         "",
         _where(diagnosis),
+        *(Text(line) for line in _idle(diagnosis)),
         "",
         _classes(diagnosis),
         "",
         _ops(diagnosis),
         "",
+        *_modules(diagnosis),
         *_findings(diagnosis),
         "",
         *(Text(line) for line in _sureness(diagnosis)),
@@ -97,6 +102,22 @@ def _note(diagnosis: Diagnosis, regime: str) -> str:
     return f"{units.seconds(attained)} attained, {units.seconds(inefficient)} inefficient"
 
 
+def _idle(diagnosis: Diagnosis) -> Iterator[str]:
+    """What the host did while nothing ran, the longest first, and where it waited."""
+    causes = [(cause, seconds) for cause, seconds in (diagnosis.idle_causes_s or {}).items() if seconds > 0]
+    if causes:
+        parts = (f"{cause.replace('_', ' ')} {units.seconds(seconds)}" for cause, seconds in causes)
+        yield f"idle: {', '.join(parts)}"
+    if "sync" in dict(causes) and (lines := _sync_lines(diagnosis)):
+        yield f"      waits at {lines}"
+
+
+def _sync_lines(diagnosis: Diagnosis) -> str:
+    waits = sorted(diagnosis.syncs or (), key=lambda sync: -sync.seconds)
+    lines = list(dict.fromkeys(f"{sync.source} ({sync.call})" for sync in waits if sync.source is not None))
+    return ", ".join(lines[:MOST_SYNC_LINES]) + (", …" if len(lines) > MOST_SYNC_LINES else "")
+
+
 def bar(share: float) -> str:
     """Eighths of a block: a share of 1 is as wide as the bar may be."""
     eighths = round(max(0.0, min(1.0, share)) * BAR_WIDTH * 8)
@@ -134,6 +155,28 @@ def _ops(diagnosis: Diagnosis) -> Table:
     return table
 
 
+def _modules(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    """The longest, with the layers of a kind as one; nothing where no module is known."""
+    lines = largest(diagnosis.modules, TOP_MODULES)
+    if not lines:
+        return
+    table = _table("longest modules", "time", "of busy", "of floor", "regime", "kernels")
+    table.columns[4].justify = "left"
+    for line in lines:
+        node = line.node
+        often = f" × {node.modules}" if node.modules > 1 else ""
+        table.add_row(
+            Text(f"{'  ' * line.depth}{line.label}{often}"),
+            units.seconds(node.seconds),
+            units.percent(node.share, 0),
+            units.percent(node.floor_s / node.seconds if node.floor_s is not None and node.seconds else None, 0),
+            max(node.regimes_s, key=node.regimes_s.__getitem__),
+            str(node.calls),
+        )
+    yield table
+    yield ""
+
+
 def _op_name(row: OpRow) -> str:
     """By the ops of the program that it does, the first few of them."""
     names = [canonical(name) for name in row.fused_from or ()]
@@ -163,10 +206,25 @@ def _sureness(diagnosis: Diagnosis) -> Iterator[str]:
         f"{units.seconds(diagnosis.as_run_floor_s)}; under the profiler the step took "
         f"{units.seconds(diagnosis.step_profiled_s)}"
     )
+    if used := _gpu_use(diagnosis):
+        yield f"while the step was timed the GPU had {used}"
     if diagnosis.busy_scale > 1.05:
         yield f"doubt: the device was busy for {units.times(diagnosis.busy_scale)} of the step; times were scaled down"
     for warning in diagnosis.quality.warnings:
         yield f"doubt: {warning}"
+
+
+def _gpu_use(diagnosis: Diagnosis) -> str:
+    percent, clock_hz, power_w = diagnosis.gpu_util_percent, diagnosis.gpu_clock_hz, diagnosis.gpu_power_w
+    told = (
+        None if percent is None else f"{percent:.0f} % utilization",
+        None if clock_hz is None else f"{clock_hz / 1e6:.0f} MHz",
+        None if power_w is None else f"{power_w:.0f} W",
+        None
+        if diagnosis.gpu_memory_bytes is None
+        else f"{units.capacity(diagnosis.gpu_memory_bytes)} of memory in use",
+    )
+    return ", ".join(text for text in told if text is not None)
 
 
 def _table(first: str, *columns: str) -> Table:

@@ -5,6 +5,8 @@ from statistics import median
 from gobrrr.timing.timeline import Span, Timeline, merged, overlap_s
 
 _WAITING = ("Synchronize",)
+_COPYING = ("MemcpyWithStream",)
+"""In the name of the call by which torch copies and waits at once on ROCm."""
 _LAUNCHING = ("Launch",)
 _ASKING = (*_LAUNCHING, "cudaMemcpy", "hipMemcpy")
 """In the names of calls that ask for something, and may wait first; a copy does where its other end is pageable."""
@@ -37,9 +39,20 @@ def steps_calls(recorded: Timeline) -> tuple[Span, ...]:
     return recorded.runtime[: own[-1] + 1] if own else ()
 
 
-def waits(recorded: Timeline) -> tuple[Span, ...]:
-    """Calls that waited for the device within the steps."""
-    return tuple(call for call in steps_calls(recorded) if _is(call, _WAITING))
+def waits(recorded: Timeline, steps: int) -> tuple[Span, ...]:
+    """Calls of a middle step that waited for the device: from its first launch to that of the next step.
+
+    So the waits that end the recording are left out, and one before a step's first launch comes last.
+    """
+    device = {span.correlation for span in recorded.device}
+    launches = [call.start_s for call in recorded.runtime if call.correlation in device]
+    a_step = len(launches) // steps
+    if not a_step:
+        return ()
+    start_s, end_s = launches[a_step * (steps // 2)], launches[a_step * (steps // 2 + 1)]
+    return tuple(
+        call for call in recorded.runtime if start_s <= call.start_s < end_s and _is(call, (*_WAITING, *_COPYING))
+    )
 
 
 def _waited_s(call: Span, device: list[tuple[float, float]], usual_s: float) -> float:

@@ -16,6 +16,8 @@ class SpanKind(StrEnum):
     RUNTIME = "runtime"
     KERNEL = "kernel"
     TRANSFER = "transfer"
+    ANNOTATION = "annotation"
+    """A stretch of the host that Python code gave a name: a data loader, an optimizer, the profiler's own steps."""
 
 
 _KINDS = {
@@ -25,6 +27,7 @@ _KINDS = {
     "kernel": SpanKind.KERNEL,
     "gpu_memcpy": SpanKind.TRANSFER,
     "gpu_memset": SpanKind.KERNEL,
+    "user_annotation": SpanKind.ANNOTATION,
 }
 
 
@@ -56,6 +59,7 @@ class Timeline:
     runtime: tuple[Span, ...] = ()
     device: tuple[Span, ...] = ()
     """Kernels and transfers by start."""
+    annotations: tuple[Span, ...] = ()
 
 
 def timeline(events: Iterable[Mapping[str, Any]]) -> Timeline:
@@ -67,7 +71,12 @@ def timeline(events: Iterable[Mapping[str, Any]]) -> Timeline:
     for span in spans:
         by_kind[span.kind].append(span)
     device = sorted((*by_kind[SpanKind.KERNEL], *by_kind[SpanKind.TRANSFER]), key=lambda span: span.start_s)
-    return Timeline(tuple(by_kind[SpanKind.OP]), tuple(by_kind[SpanKind.RUNTIME]), tuple(device))
+    return Timeline(
+        tuple(by_kind[SpanKind.OP]),
+        tuple(by_kind[SpanKind.RUNTIME]),
+        tuple(device),
+        tuple(by_kind[SpanKind.ANNOTATION]),
+    )
 
 
 def asked_for_within(recording: Timeline) -> Timeline:

@@ -80,7 +80,7 @@ class Whereabouts:
             return self._place_in_backward()
         if torch.is_grad_enabled() and autograd_nodes.made_sequence_number() > self._nodes_then:
             self._after_backward = False
-        place = Place(self._phase(), self._stack[-1] if self._stack else "", _user_line())
+        place = Place(self._phase(), self._stack[-1] if self._stack else "", user_line())
         self._made_by.setdefault(autograd_nodes.made_sequence_number(), place)
         return place
 
@@ -91,7 +91,7 @@ class Whereabouts:
 
     def _place_in_backward(self) -> Place:
         if torch.is_grad_enabled() and _called_from(_CHECKPOINT):
-            place = Place(Phase.BACKWARD, self._stack[-1] if self._stack else "", _user_line(), recomputed=True)
+            place = Place(Phase.BACKWARD, self._stack[-1] if self._stack else "", user_line(), recomputed=True)
             self._made_by.setdefault(autograd_nodes.made_sequence_number(), place)
             return place
         node = autograd_nodes.running_node()
@@ -135,16 +135,23 @@ class Whereabouts:
         self._after_backward = False
 
 
-def _user_line() -> str | None:
-    """`file.py:line` of the nearest frame that is neither torch's nor ours; None if a Workload's own step called."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 (the way to a frame without building the stack)
+def user_line(frame: FrameType | None = None) -> str | None:
+    """`file.py:line` of the nearest frame, from here or from that one on, that is neither torch's nor ours.
+
+    None if a Workload's own step called.
+    """
+    frame = frame or sys._getframe(1)  # noqa: SLF001 (the way to a frame without building the stack)
     while frame is not None:
         if frame.f_code.co_filename == _WORKLOAD:
             return None
         if not _is_machinery(frame.f_code):
-            return f"{_shown(frame.f_code.co_filename)}:{frame.f_lineno}"
+            return line_of(frame)
         frame = frame.f_back
     return None
+
+
+def line_of(frame: FrameType) -> str:
+    return f"{_shown(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def _called_from(filename: str) -> bool:

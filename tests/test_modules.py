@@ -1,0 +1,103 @@
+"""The time of a step by module: a tree whose parts add up, and the few lines of it that are shown."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gobrrr.diagnose.attribute import Attributed, attribute
+from gobrrr.diagnose.modules import ModuleNode, largest, module_tree, together
+from test_exam import doing, exam, in_modules, small_program
+
+
+def held(*by_module: tuple[str, float]) -> list[Attributed]:
+    """A kernel for each, one after the other."""
+    return attribute(in_modules(*by_module))[0]
+
+
+def everywhere(node: ModuleNode) -> Iterator[ModuleNode]:
+    yield node
+    for child in node.children:
+        yield from everywhere(child)
+
+
+PARTS = st.lists(st.sampled_from(["Net", "0", "1", "block", "attn"]), max_size=4)
+KERNELS = st.lists(st.tuples(PARTS.map(".".join), st.floats(0, 100)), max_size=12)
+
+
+@given(KERNELS)
+def test_the_children_and_what_is_its_own_add_up_to_the_parent(kernels):
+    tree = module_tree(held(*kernels))
+    for root in (tree, together([tree])):
+        for node in everywhere(root):
+            parts = (node.own_s, *(child.seconds for child in node.children))
+            assert math.fsum(parts) == pytest.approx(node.seconds)
+            assert math.fsum(node.regimes_s.values()) == pytest.approx(node.seconds)
+            assert all(child.path.startswith(node.path) for child in node.children)
+        assert root.seconds == pytest.approx(math.fsum(seconds for _, seconds in kernels))
+        assert root.calls == len(kernels)
+
+
+@given(KERNELS)
+def test_together_no_two_are_of_a_kind(kernels):
+    kinds = [node.kind for node in everywhere(together([module_tree(held(*kernels))]))]
+    assert len(kinds) == len(set(kinds))
+
+
+@given(KERNELS, st.integers(0, 9))
+def test_no_more_lines_than_asked_for_and_what_is_left_out_is_no_longer(kernels, number):
+    tree = module_tree(held(*kernels))
+    every, shown = largest(tree, 10**6), largest(tree, number)
+    assert len(shown) == min(number, len(every))
+    assert [line for line in every if line in shown] == shown
+    left = [line.node.seconds for line in every if line not in shown]
+    assert max(left, default=0) <= min((line.node.seconds for line in shown), default=math.inf)
+
+
+def test_a_module_holds_its_kernels_and_those_of_its_children():
+    tree = module_tree(held(("Net", 1), ("Net.head", 2), ("Net.block.0", 4), ("Net.block.1", 8), ("", 5)))
+    (net,) = tree.children
+    assert (tree.path, tree.seconds, tree.own_s, tree.share) == ("", 20, 5, 1)
+    assert (net.path, net.seconds, net.own_s, net.calls, net.share) == ("Net", 15, 1, 4, 0.75)
+    assert [(child.path, child.seconds) for child in net.children] == [("Net.block", 12), ("Net.head", 2)]
+    assert [child.kind for child in net.children[0].children] == ["Net.block.*"] * 2
+
+
+def test_layers_of_a_kind_are_shown_as_one_below_the_module_that_they_are_part_of():
+    kernels = held(
+        *(pair for i in range(3) for pair in ((f"Net.block.{i}.attn", 2.0), (f"Net.block.{i}.mlp", 4.0))),
+        ("Net.head", 1),
+    )
+    assert [
+        (line.depth, line.label, line.node.modules, line.node.seconds) for line in largest(module_tree(kernels), 9)
+    ] == [
+        (0, "Net", 1, 19),
+        (1, "block.*", 3, 18),
+        (2, "mlp", 3, 12),
+        (2, "attn", 3, 6),
+        (1, "head", 1, 1),
+    ]
+
+
+def test_a_module_that_only_calls_another_is_passed_over():
+    (line,) = largest(module_tree(held(("Net.inner.core", 1))), 9)
+    assert (line.depth, line.label) == (0, "Net.inner.core")
+
+
+def test_floors_are_of_the_kernels_that_have_one():
+    program, places = small_program(), ("Net", "Net", "Net", "Odd")
+    unknown = replace(program.ops[0], work=None)
+    ops = [replace(op, module=place) for op, place in zip((*program.ops, unknown, unknown), places, strict=True)]
+    kernels, _ = attribute(exam(*(doing(i, op, i, 0.5) for i, op in enumerate(ops)), dispatched=tuple(ops)))
+    tree = module_tree(kernels)
+    floors = {node.path: node.floor_s for node in everywhere(tree)}
+    assert floors["Net"] == pytest.approx(sum(one.floor.seconds for one in kernels if one.floor is not None))
+    assert floors["Odd"] is None
+
+
+def test_a_step_without_modules_has_no_lines():
+    assert largest(module_tree(held(("", 1))), 9) == []
+    assert largest(module_tree([]), 9) == []
