@@ -25,6 +25,18 @@ class Quality:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class BatchTest:
+    """The step beside the same with twice the batch: windows in turn, so that pairs share the machine's mood."""
+
+    step_s: tuple[float, ...]
+    doubled_step_s: tuple[float, ...]
+    doubled_bytes: float | None
+    """What the step with twice the batch must move."""
+    problem: str | None = None
+    """Why there are no times: one sentence on what to change."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exam:
     SCHEMA: ClassVar[str] = "exam"
@@ -53,6 +65,7 @@ class Exam:
     peak_memory_bytes: int | None
     gpu_util_percent: float | None
     quality: Quality
+    batch_test: BatchTest | None = None
 
     @property
     def step_s(self) -> float:

@@ -2,26 +2,31 @@
 
 import math
 from collections import Counter as Multiset
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any, cast
 
-from gobrrr.exam import Exam, Quality
+from gobrrr.errors import CannotDecide, Missing, ProgramFailed, UsageError
+from gobrrr.exam import BatchTest, Exam, Quality
 from gobrrr.machine import Ceilings, measured
 from gobrrr.machine.probes import PROBES
+from gobrrr.timing.batch import alternating_windows, doubled
 from gobrrr.timing.clock import DeviceClock
 from gobrrr.timing.host import host_s, waits
 from gobrrr.timing.kernel import Kernel, Sync
 from gobrrr.timing.kernels import device_kernels, host_kernels
 from gobrrr.timing.recording import recorded
 from gobrrr.timing.state import preserved
-from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepTimes, Trend, time_steps
+from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort, StepTimes, Trend, time_steps
 from gobrrr.timing.syncs import sync_lines
 from gobrrr.timing.timeline import Timeline, asked_for_within
-from gobrrr.work.op import Op
+from gobrrr.work.op import Op, OpClass
 from gobrrr.work.program import Program
-from gobrrr.workload import Step, made_step, user_code
+from gobrrr.work.signature import change, changed, known_work
+from gobrrr.workload import Step, Workload, made_step, user_code
 
 Progress = Callable[[int, int, str], None]
 
@@ -36,23 +41,82 @@ MOST_LEAD_IN = 1000
 HOST_RECORDINGS = 3
 """Of a CPU step with its ops: an op's time is the median of them."""
 
+MOST_CHANGE = 0.05
+"""Of the work from step to step: within, as when a router sends a few tokens elsewhere, the numbers hold as well as
+times do, and a warning is enough."""
 
-def examine(factory: Callable[[], Any], target: str, progress: Progress = lambda _number, _total, _what: None) -> Exam:
-    """Counts a step, times it without a profiler, then records it with one, and puts everything back."""
-    progress(1, 5, "building the workload")
+MOST_ELSEWHERE = 0.05
+"""Of the work on other devices, as an optimizer's counters are on the host; more of it would pass for idle time."""
+
+
+def examine(
+    factory: Callable[[], Any],
+    target: str,
+    progress: Progress = lambda _number, _total, _what: None,
+    *,
+    batch_test: bool = False,
+) -> Exam:
+    """Counts a step, times it without a profiler, then records it with one, and puts everything back.
+
+    The batch test comes last: if twice the batch cannot be run, the Exam says why and holds all the rest.
+    """
+    stages = 6 if batch_test else 5
+    progress(1, stages, "building the workload")
     step, workload = made_step(factory)
+    if batch_test and workload is None:
+        raise UsageError("a bare step has no batch that could be doubled: return a gobrrr.Workload(model, inputs)")
     with preserved(workload or step):
-        progress(2, 5, "counting a step")
+        progress(2, stages, "counting a step")
         program = _counted(step)
-        device = _device(program.ops)
-        progress(3, 5, "measuring the ceilings it needs")
+        device = _one_device(program.ops)
+        varies = _varies(program, step)
+        progress(3, stages, "measuring the ceilings it needs")
         ceilings = measured(device, only=needed_probes(program))
-        progress(4, 5, "timing the step")
+        progress(4, stages, "timing the step")
         clock = DeviceClock(device)
         effort = CPU_STEP_EFFORT if device == "cpu" else CUDA_STEP_EFFORT
         times: StepTimes = user_code(lambda: time_steps(step, clock, effort), "the step")
-        progress(5, 5, "recording a few steps")
-        return _recorded_exam(step, target, program, ceilings, times, clock)
+        progress(5, stages, "recording a few steps")
+        exam = _recorded_exam(step, target, program, ceilings, times, clock)
+        exam = _warned(exam, varies or _varies(program, step))
+        if batch_test and workload is not None:
+            progress(6, stages, "timing twice the batch")
+            exam = replace(exam, batch_test=_batch_test(workload, clock, effort, times.window_steps))
+        return exam
+
+
+def _varies(program: Program, step: Step) -> str | None:
+    """What a step does otherwise than the counted one, if that is little; if it is much, no number would hold."""
+    from gobrrr.work.counter import counted_program
+
+    again = counted_program(lambda: user_code(step, "the step"))
+    sentence = changed(program, again)
+    if sentence is not None and change(program, again) > MOST_CHANGE:
+        raise CannotDecide(sentence)
+    return sentence
+
+
+def _warned(exam: Exam, sentence: str | None) -> Exam:
+    if sentence is None:
+        return exam
+    return replace(exam, quality=replace(exam.quality, warnings=(*exam.quality.warnings, sentence)))
+
+
+def _batch_test(workload: Workload, clock: DeviceClock, effort: StepEffort, window_steps: int) -> BatchTest:
+    what = "the step with twice the batch"
+    try:
+        larger = doubled(workload)
+        moved = known_work(_counted(larger.step, what)).bytes
+        ones, twos = user_code(
+            lambda: alternating_windows(workload.step, larger.step, clock, effort, window_steps), what
+        )
+    except ProgramFailed as error:
+        return BatchTest(
+            (), (), None, f"{error}; labels and whatever else has the batch belong into Workload(inputs=...)"
+        )
+    except (Missing, UsageError) as error:
+        return BatchTest((), (), None, str(error))
+    return BatchTest(ones, twos, moved)
 
 
 def _recorded_exam(
@@ -140,11 +204,32 @@ def profiler_op_s(dispatch_s: float, ops: int = 500) -> float:
     return max(0.0, wall_s / ops - dispatch_s)
 
 
-def _counted(step: Step) -> Program:
+def _counted(step: Step, what: str = "the step") -> Program:
     from gobrrr.work.counter import counted_program
 
-    user_code(step, "the step")
-    return counted_program(lambda: user_code(step, "the step"))
+    user_code(step, what)
+    return counted_program(lambda: user_code(step, what))
+
+
+def _one_device(ops: tuple[Op, ...]) -> str:
+    """The device that does all the work, but for a little of the host's."""
+    device, shares = _device(ops), _work_by_device(ops)
+    others = [other for other, share in shares.items() if other != device and share > MOST_ELSEWHERE]
+    if others:
+        raise UsageError(f"the step works on {' and on '.join([device, *others])}: keep it on one device to examine it")
+    if device == "meta":
+        raise UsageError("the step works on the meta device, where nothing runs: build the model on a real one")
+    return device
+
+
+def _work_by_device(ops: tuple[Op, ...]) -> dict[str, float]:
+    """Shares of the bytes that ops other than copies move."""
+    moved: dict[str, float] = defaultdict(float)
+    for op in ops:
+        if op.work is not None and op.cls is not OpClass.MOVEMENT:
+            moved[op.device] += op.work.bytes
+    whole = sum(moved.values())
+    return {device: part / whole if whole else 0.0 for device, part in moved.items()}
 
 
 def _device(ops: tuple[Op, ...]) -> str:
