@@ -55,6 +55,7 @@ def examine(
     progress: Progress = lambda _number, _total, _what: None,
     *,
     batch_test: bool = False,
+    effort: StepEffort | None = None,
 ) -> Exam:
     """Counts a step, times it without a profiler, then records it with one, and puts everything back.
 
@@ -74,7 +75,7 @@ def examine(
         ceilings = measured(device, only=needed_probes(program))
         progress(4, stages, "timing the step")
         clock = DeviceClock(device)
-        effort = CPU_STEP_EFFORT if device == "cpu" else CUDA_STEP_EFFORT
+        effort = effort or (CPU_STEP_EFFORT if device == "cpu" else CUDA_STEP_EFFORT)
         times: StepTimes = user_code(lambda: time_steps(step, clock, effort), "the step")
         progress(5, stages, "recording a few steps")
         exam = _recorded_exam(step, target, program, ceilings, times, clock)

@@ -13,6 +13,7 @@ from gobrrr.errors import UsageError
 
 if TYPE_CHECKING:
     from gobrrr.exam import Exam
+    from gobrrr.timing.steady import StepEffort
 
 
 @click.command("examine")
@@ -40,13 +41,19 @@ def command(target: str, *, batch_test: bool, output: Path | None, as_json: bool
         raise UsageError(exam.batch_test.problem)
 
 
-def examined(target: str, progress: Callable[[int, int, str], None], *, batch_test: bool = False) -> "Exam":
+def examined(
+    target: str,
+    progress: Callable[[int, int, str], None],
+    *,
+    batch_test: bool = False,
+    effort: "StepEffort | None" = None,
+) -> "Exam":
     """The Exam of FILE.py:NAME."""
     from gobrrr.examination import examine
     from gobrrr.workload import load_factory
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler writes its comings and goings to the terminal
-    return examine(load_factory(target), target, progress, batch_test=batch_test)
+    return examine(load_factory(target), target, progress, batch_test=batch_test, effort=effort)
 
 
 def kept_as(exam: "Exam") -> str | None:
