@@ -8,8 +8,10 @@ from torch import nn
 
 from gobrrr import Workload
 from gobrrr.errors import CannotDecide, Missing, UsageError
-from gobrrr.examination import examine
+from gobrrr.examination import _one_device, examine
+from gobrrr.work.op import Op
 from test_examination import assert_same, inferred, probed, state, trained
+from test_residency import Tape
 
 __all__ = ["probed"]  # an autouse fixture: nothing is measured here, and few steps are taken
 
@@ -137,20 +139,25 @@ def test_a_step_on_two_devices_is_refused_with_their_names():
     assert refused(UsageError, workload) == "the step works on meta and on cpu: keep it on one device to examine it"
 
 
-def test_a_little_work_of_the_hosts_is_nothing_to_refuse():
-    from gobrrr.examination import _one_device
-    from test_residency import Tape
-
+def on(device: str, elements: int = 1000, module: str = "Model.layer") -> Op:
     tape = Tape()
-    tape.pointwise(tape.tensor(1000))
-    tape.pointwise(tape.tensor(10))
-    large, small = tape.ops
-    on_gpu = replace(large, device="cuda:0")
-    assert _one_device((on_gpu, small)) == "cuda:0"
-    with pytest.raises(UsageError, match="the step works on cuda:0 and on cuda:1: keep it on one device"):
-        _one_device((on_gpu, on_gpu, replace(large, device="cuda:1")))
-    with pytest.raises(UsageError, match="the step works on cuda:0 and on cpu"):
-        _one_device((on_gpu, large))
+    tape.pointwise(tape.tensor(elements))
+    return replace(tape.ops[0], device=device, module=module)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [on("cpu", elements=10), on("cpu", elements=10_000, module="")],
+    ids=["a little in a module", "a batch that is made ready"],
+)
+def test_work_of_the_hosts_own_is_nothing_to_refuse(host):
+    assert _one_device((on("cuda:0"), host)) == "cuda:0"
+
+
+@pytest.mark.parametrize("other", ["cpu", "cuda:1"])
+def test_a_model_on_a_gpu_and_elsewhere_is_refused(other):
+    with pytest.raises(UsageError, match=f"the step works on cuda:0 and on {other}: keep it on one device"):
+        _one_device((on("cuda:0"), on("cuda:0"), on(other)))
 
 
 def test_a_model_on_the_meta_device_is_refused():

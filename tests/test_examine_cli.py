@@ -212,7 +212,7 @@ def test_the_demo_explains_every_stage_and_ends_with_a_verdict(gobrrr, monkeypat
     assert code == 0
     assert [line for line in err.splitlines() if "USDT" not in line][:5] == list(demo.EXPLAINED.values())
     assert "of what this machine can do" in " ".join(out.split())
-    assert "next: gobrrr examine FILE.py:NAME" in out
+    assert "patients/transformer.py:training --batch-test" in "".join(out.splitlines()[-2:])
     assert gobrrr("show")[0] == 0
 
 

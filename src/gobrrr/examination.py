@@ -224,10 +224,12 @@ def _one_device(ops: tuple[Op, ...]) -> str:
 
 
 def _work_by_device(ops: tuple[Op, ...]) -> dict[str, float]:
-    """Shares of the bytes that ops other than copies move."""
+    """Shares of the bytes that ops other than copies move. What the host does outside of any module, as making a batch
+    ready, is its own affair.
+    """
     moved: dict[str, float] = defaultdict(float)
     for op in ops:
-        if op.work is not None and op.cls is not OpClass.MOVEMENT:
+        if op.work is not None and op.cls is not OpClass.MOVEMENT and (op.module or op.device != "cpu"):
             moved[op.device] += op.work.bytes
     whole = sum(moved.values())
     return {device: part / whole if whole else 0.0 for device, part in moved.items()}

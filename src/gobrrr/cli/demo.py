@@ -33,7 +33,7 @@ def command(*, as_json: bool) -> None:
     exam = examined(target, _told, effort=EFFORT)
     click.echo("What a machine can do, beside what was asked of it, is the diagnosis:\n", err=True)
     kept_as(exam)
-    present(exam, f"gobrrr examine FILE.py:NAME, with a function like that of {target}", as_json=as_json)
+    present(exam, f"gobrrr examine {target} --batch-test", as_json=as_json)
 
 
 def _told(_number: int, _total: int, what: str) -> None:
