@@ -106,7 +106,7 @@ def _warned(exam: Exam, sentence: str | None) -> Exam:
 def _batch_test(workload: Workload, clock: DeviceClock, effort: StepEffort, window_steps: int) -> BatchTest:
     what = "the step with twice the batch"
     try:
-        larger = doubled(workload)
+        larger: Workload = user_code(lambda: doubled(workload), what)
         moved = known_work(_counted(larger.step, what)).bytes
         ones, twos = user_code(
             lambda: alternating_windows(workload.step, larger.step, clock, effort, window_steps), what
