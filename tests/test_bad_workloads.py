@@ -189,7 +189,7 @@ def test_twice_the_batch_is_timed_beside_it_and_everything_is_as_it_was():
     before = state(workload)
     made = examine(lambda: workload, "made.py:up", batch_test=True)
     assert_same(before, state(workload))
-    assert len(made.batch_test.step_s) == len(made.batch_test.doubled_step_s) >= 3
+    assert len(made.batch_test.pairs_s) >= 3
     assert made.batch_test.problem is None
 
 
@@ -205,7 +205,7 @@ def test_labels_outside_the_inputs_are_named_and_the_rest_of_the_exam_stays():
     made = examine(lambda: closed, "made.py:up", batch_test=True)
     assert_same(before, state(closed))
     assert made.kernels
-    assert made.batch_test.step_s == ()
+    assert made.batch_test.pairs_s == ()
     assert made.batch_test.problem.startswith(
         "the step with twice the batch raised ValueError at test_bad_workloads.py"
     )

@@ -83,7 +83,7 @@ def test_inputs_without_a_batch_are_a_mistake_of_usage(inputs):
 def test_both_are_timed_in_turn_a_window_each():
     device = FakeDevice()
     one, two = device.taking(itertools.repeat(2.0)), device.taking(itertools.repeat(3.0))
-    assert alternating_windows(one, two, device, EFFORT, 2) == ((2.0,) * 10, (3.0,) * 10)
+    assert alternating_windows(one, two, device, EFFORT, 2) == ((2.0, 3.0),) * 10
 
 
 def test_a_drift_that_hits_both_leaves_the_ratio():
@@ -91,15 +91,15 @@ def test_a_drift_that_hits_both_leaves_the_ratio():
     slowing = (1.05**turn for turn in itertools.count())
     mood = itertools.chain([1.0] * 6, (pace for pace in slowing for _ in range(2)))  # a warm-up, then pairs
     one, two = device.taking(2.0 * pace for pace in mood), device.taking(3.0 * pace for pace in mood)
-    times = alternating_windows(one, two, device, EFFORT, 1)
-    verdict = batch_verdict(exam(batch_test=BatchTest(*times, None)), None)
+    pairs = alternating_windows(one, two, device, EFFORT, 1)
+    verdict = batch_verdict(exam(batch_test=BatchTest(pairs, None)), None)
     assert (verdict.ratio, verdict.ratio_low, verdict.ratio_high) == pytest.approx((1.5, 1.5, 1.5))
 
 
 def test_a_long_step_gets_as_many_pairs_as_the_budget_allows_and_never_fewer_than_three():
     device = FakeDevice()
     one, two = device.taking(itertools.repeat(50.0)), device.taking(itertools.repeat(60.0))
-    assert alternating_windows(one, two, device, EFFORT, 1) == ((50.0,) * 3, (60.0,) * 3)
+    assert alternating_windows(one, two, device, EFFORT, 1) == ((50.0, 60.0),) * 3
 
 
 # What the ratio means
@@ -119,7 +119,7 @@ def call(ratio, bytes_ratio=2.0, shares=None, width=0.0) -> BatchCall:
 def test_the_part_that_does_not_grow_is_read_off_the_ratio(step_s, rest):
     """T(B) = rest + grows · B: a step that is all rest is called overhead, one that is all growth work."""
     twice_s = step_s * (rest + 2 * (1 - rest))
-    verdict = batch_verdict(exam(batch_test=BatchTest((step_s,) * 5, (twice_s,) * 5, None)), where(overhead=1.0))
+    verdict = batch_verdict(exam(batch_test=BatchTest(((step_s, twice_s),) * 5, None)), where(overhead=1.0))
     assert verdict.ratio == pytest.approx(2 - rest)
     expected = BatchCall.OVERHEAD if rest > 0.751 else BatchCall.WORK if rest < 0.249 else None
     assert expected in (None, verdict.verdict)
@@ -151,7 +151,7 @@ def test_the_bytes_of_a_product_grow_less_than_the_batch(batch, width):
     """[B, D] x [D, D] moves D² + 2BD elements: flat for B ≪ D."""
     tape = Tape()
     tape.product(tape.tensor(batch, width), tape.tensor(width, width))
-    test = BatchTest((1.0,) * 3, (1.0,) * 3, 4.0 * (width**2 + 4 * batch * width))
+    test = BatchTest(((1.0, 1.0),) * 3, 4.0 * (width**2 + 4 * batch * width))
     verdict = batch_verdict(exam(program=tape.program, batch_test=test), None)
     assert verdict.bytes_ratio == pytest.approx((width + 4 * batch) / (width + 2 * batch))
 
@@ -164,14 +164,14 @@ def test_the_counted_bytes_are_those_of_the_closed_form():
 
 def test_an_exam_without_a_batch_test_has_no_verdict_and_neither_has_one_that_failed():
     assert batch_verdict(exam(), None) is None
-    assert batch_verdict(exam(batch_test=BatchTest((), (), None, "no labels")), None) is None
+    assert batch_verdict(exam(batch_test=BatchTest((), None, "no labels")), None) is None
 
 
 def test_the_batch_test_survives_the_disk_and_stands_in_the_diagnosis(tmp_path):
     tested = full_exam(small_program())
     tested = schema.from_document(Exam, {**schema.document_data(tested), "batch_test": None})
     assert schema.document_data(diagnose(tested))["batch_test"] is None
-    whole = exam(batch_test=BatchTest((1.0, 1.1), (1.9, 2.2), 100.0))
+    whole = exam(batch_test=BatchTest(((1.0, 1.9), (1.1, 2.2)), 100.0))
     schema.write(whole, tmp_path / "exam.json")
     back = schema.read(Exam, tmp_path / "exam.json")
     assert back == whole

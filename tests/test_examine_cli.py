@@ -193,7 +193,7 @@ def test_a_folder_and_a_file_that_is_not_there_are_4(gobrrr, tmp_path):
 
 
 def test_a_verdict_on_the_batch_is_told_with_its_interval(gobrrr):
-    tested = replace(full_exam(small_program()), batch_test=BatchTest((1.0,) * 3, (1.02,) * 3, 3000.0))
+    tested = replace(full_exam(small_program()), batch_test=BatchTest(((1.0, 1.02),) * 3, 3000.0))
     history.keep(tested, print)
     out = gobrrr("show")[1]
     assert "batch test  twice the batch takes 1.02x the time (1.02x to 1.02x)" in out

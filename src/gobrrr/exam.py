@@ -27,10 +27,10 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class BatchTest:
-    """The step beside the same with twice the batch: windows in turn, so that pairs share the machine's mood."""
+    """The step beside the same with twice the batch."""
 
-    step_s: tuple[float, ...]
-    doubled_step_s: tuple[float, ...]
+    pairs_s: tuple[tuple[float, float], ...]
+    """Seconds of a step as it is and with twice the batch, once for each pair of windows."""
     doubled_bytes: float | None
     """What the step with twice the batch must move."""
     problem: str | None = None

@@ -104,20 +104,16 @@ def _warned(exam: Exam, sentence: str | None) -> Exam:
 
 
 def _batch_test(workload: Workload, clock: DeviceClock, effort: StepEffort, window_steps: int) -> BatchTest:
-    what = "the step with twice the batch"
+    step, what = workload.step, "the step with twice the batch"
     try:
         larger: Workload = user_code(lambda: doubled(workload), what)
         moved = known_work(_counted(larger.step, what)).bytes
-        ones, twos = user_code(
-            lambda: alternating_windows(workload.step, larger.step, clock, effort, window_steps), what
-        )
+        pairs = user_code(lambda: alternating_windows(step, larger.step, clock, effort, window_steps), what)
     except ProgramFailed as error:
-        return BatchTest(
-            (), (), None, f"{error}; labels and whatever else has the batch belong into Workload(inputs=...)"
-        )
+        return BatchTest((), None, f"{error}; labels and whatever else has the batch belong into Workload(inputs=...)")
     except (Missing, UsageError) as error:
-        return BatchTest((), (), None, str(error))
-    return BatchTest(ones, twos, moved)
+        return BatchTest((), None, str(error))
+    return BatchTest(pairs, moved)
 
 
 def _recorded_exam(

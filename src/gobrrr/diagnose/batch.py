@@ -53,9 +53,9 @@ class BatchVerdict:
 def batch_verdict(exam: Exam, shares: Mapping[str, float] | None) -> BatchVerdict | None:
     """From the times of both, the bytes of both, and where the time of the plain step goes."""
     test = exam.batch_test
-    if test is None or not test.step_s:
+    if test is None or not test.pairs_s:
         return None
-    found = compare(test.doubled_step_s, test.step_s)
+    found = compare([twice_s for _, twice_s in test.pairs_s], [step_s for step_s, _ in test.pairs_s])
     bytes_ratio = _bytes_ratio(test, exam.program)
     call = called(found.speedup, found.interval, bytes_ratio, shares)
     return BatchVerdict(

@@ -59,7 +59,7 @@ def _has_dim(value: Any, dim: int) -> bool:
 
 def alternating_windows(
     step: Step, other: Step, clock: Clock, effort: StepEffort, window_steps: int
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
+) -> tuple[tuple[float, float], ...]:
     """Seconds of one step of each, window after window in turn, so that a drift of the machine hits both alike."""
     warm_up(other, clock, effort)
     began_s = clock.now_s()
@@ -68,5 +68,4 @@ def alternating_windows(
         pairs.append(
             (timed(step, clock, window_steps) / window_steps, timed(other, clock, window_steps) / window_steps)
         )
-    ones, others = zip(*pairs, strict=True)
-    return ones, others
+    return tuple(pairs)
