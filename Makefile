@@ -15,9 +15,7 @@ install: .venv/installed
 	@touch $@
 
 demo: install
-	$(BIN)/gobrrr machine
-	$(BIN)/gobrrr count examples/transformer.py:training
-	$(BIN)/gobrrr examine examples/transformer.py:training
+	$(BIN)/gobrrr demo
 
 check: install
 	$(BIN)/ruff format --check .

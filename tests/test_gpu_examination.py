@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from gobrrr import examination
 from gobrrr.diagnose.diagnosis import diagnose
 from gobrrr.exam import Exam
-from gobrrr.examination import RECORDED_STEPS, examine
+from gobrrr.examination import examine
 from gobrrr.timing.host import waits
 from gobrrr.timing.idle import gap_before_s, latency_share
 from gobrrr.timing.kernel import Sync

@@ -12,12 +12,12 @@ import pytest
 import gobrrr
 
 LAYERS = (
-    ("units", "stats", "errors", "schema", "extras", "dtypes"),
+    ("units", "stats", "errors", "schema", "extras", "dtypes", "folders"),
     ("workload",),
     ("machine", "work"),
     ("timing",),
     ("exam",),
-    ("examination", "diagnose"),
+    ("examination", "diagnose", "history"),
     ("predict",),
     ("treat",),
     ("report",),
@@ -29,7 +29,7 @@ LAYERS = (
 """The parts of the package from left to right: a part imports from its own layer and from those before it."""
 
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
-TORCHLESS = ("exam", "diagnose", "ranks", "report")
+TORCHLESS = ("exam", "diagnose", "history", "ranks", "report")
 LOADERS = {"need", "import_module", "__import__"}
 
 

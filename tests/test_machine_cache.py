@@ -97,17 +97,31 @@ def test_a_user_without_a_home_still_gets_a_measurement(monkeypatch):
 
 
 @pytest.fixture
-def probed(monkeypatch):
+def patience() -> list[float]:
+    """Seconds within which each call would run a noisy probe again."""
+    return []
+
+
+@pytest.fixture
+def probed(monkeypatch, patience):
     """`measured` on a pretended machine, with the names of the probes that each call ran."""
     runs: list[list[str]] = []
 
-    def fake(machine, names, *, known=None, progress=None):
+    def fake(machine, names, *, known=None, progress=None, effort=None):
         runs.append(list(names))
+        patience.append(effort.retry_until_s)
         return ceilings(probed=dict.fromkeys(names, "now"), dispatch_s=float(len(runs)))
 
     monkeypatch.setattr(measure_module, "identify", lambda _device: MACHINE)
     monkeypatch.setattr(measure_module, "measure", fake)
     return runs
+
+
+def test_whoever_asks_for_some_probes_waits_less_than_whoever_asks_for_all(probed, patience):
+    measured(only=["dram"])
+    measured()
+    some, everything = patience
+    assert some < everything
 
 
 def test_the_second_time_nothing_is_measured(probed):

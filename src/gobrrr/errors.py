@@ -3,7 +3,7 @@
 GobrrrError                  what happened, what we saw, what to type next
 ├── AnswerIsNo           1   the question was answered, and the answer is no
 ├── UsageError           2   the command line makes no sense
-├── CannotDecide         3   the measurement is too noisy to judge
+├── CannotDecide         3   too noisy to judge, or no two steps are alike
 ├── BadInput             4   a file is corrupt, of a newer version, or not what it should be
 ├── ProgramFailed        5   the user's own code raised
 ├── Missing              6   something needed is not there: a package, a device, free memory

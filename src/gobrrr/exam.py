@@ -28,6 +28,18 @@ class Quality:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class BatchTest:
+    """The step beside the same with twice the batch."""
+
+    pairs_s: tuple[tuple[float, float], ...]
+    """Seconds of a step as it is and with twice the batch, once for each pair of windows."""
+    doubled_bytes: float | None
+    """What the step with twice the batch must move."""
+    problem: str | None = None
+    """Why there are no times: one sentence on what to change."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exam:
     SCHEMA: ClassVar[str] = "exam"
@@ -66,6 +78,7 @@ class Exam:
     """In which the device was idle between the step before and the first kernel."""
     idle: Mapping[str, float] | None = None
     """Idle time by cause, as fractions of it."""
+    batch_test: BatchTest | None = None
 
     def __post_init__(self) -> None:
         """An Exam is a file, and files come from strangers."""

@@ -1,200 +1,107 @@
 """The examination: from a workload to an Exam. The user's objects are afterwards as they were."""
 
-import math
-from collections import Counter as Multiset
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
-from gobrrr.exam import Exam, Quality
+from gobrrr.errors import CannotDecide, Missing, ProgramFailed, UsageError
+from gobrrr.exam import BatchTest, Exam, Quality
 from gobrrr.machine import Ceilings, identify, measured
 from gobrrr.machine.gpu_state import GpuUse, gpu_use
 from gobrrr.machine.probes import PROBES
 from gobrrr.machine.sampling import middle, sampling
+from gobrrr.timing.batch import alternating_windows, doubled
 from gobrrr.timing.clock import DeviceClock
-from gobrrr.timing.host import host_s, waits
-from gobrrr.timing.idle import gap_before_s, idle_shares, serial_idle_shares
-from gobrrr.timing.kernel import Kernel, Sync
-from gobrrr.timing.kernels import device_kernels, host_kernels
-from gobrrr.timing.recording import recorded
+from gobrrr.timing.kernel import Kernel
+from gobrrr.timing.recordings import Recordings, record
 from gobrrr.timing.state import preserved
-from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepTimes, Trend, time_steps
-from gobrrr.timing.syncs import located, sync_lines
-from gobrrr.timing.timeline import Timeline, asked_for_within
+from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort, StepTimes, Trend, time_steps
 from gobrrr.work.lineage import Dispatched, as_written, traced
-from gobrrr.work.op import Op
+from gobrrr.work.placement import one_device
 from gobrrr.work.program import Program
-from gobrrr.workload import Step, made_step, user_code
+from gobrrr.work.signature import change, changed, known_work
+from gobrrr.workload import Step, Workload, made_step, user_code
 
 Progress = Callable[[int, int, str], None]
 
-RECORDED_STEPS = 3
-"""Of the recording without ops: the middle one has a step before it and one behind, as in a loop."""
-
-LEAD_IN_S = 1.0
-"""Of steps before a recording: power and clock controllers of a GPU settle within it."""
-
-MOST_LEAD_IN = 1000
-
-HOST_RECORDINGS = 3
-"""Of a CPU step with its ops: an op's time is the median of them."""
+MOST_CHANGE = 0.05
+"""Of the work from step to step: within, as when a router sends a few tokens elsewhere, the numbers hold as well as
+times do, and a warning is enough."""
 
 
-def examine(factory: Callable[[], Any], target: str, progress: Progress = lambda _number, _total, _what: None) -> Exam:
-    """Counts a step, times it without a profiler, then records it with one, and puts everything back."""
-    progress(1, 5, "building the workload")
-    step, workload = made_step(factory)
-    with preserved(workload or step):
-        progress(2, 5, "counting a step")
-        program = _counted(step)
-        compiled = _dispatched(step)
-        ran = as_written(program.ops) if compiled is None else traced(program.ops, compiled.ops)
-        device = _device(program.ops)
-        progress(3, 5, "measuring the ceilings it needs")
-        ceilings = measured(device, only=needed_probes(program))
-        progress(4, 5, "timing the step")
-        clock = DeviceClock(device)
-        times, uses = _times(step, clock)
-        progress(5, 5, "recording a few steps")
-        made = _recorded_exam(step, target, program, ran, ceilings, times, clock)
-        return replace(
-            made,
-            dispatched=() if compiled is None else ran.ops,
-            peak_memory_bytes=(compiled or program).memory.peak_bytes,
-            gpu_util_percent=middle(use.util_percent for use in uses),
-            gpu_clock_hz=middle(use.clock_hz for use in uses),
-            gpu_power_w=middle(use.power_w for use in uses),
-            gpu_memory_bytes=middle(use.memory_bytes for use in uses),
-        )
-
-
-def _times(step: Step, clock: DeviceClock) -> tuple[StepTimes, list[GpuUse]]:
-    """The step timed, and how the GPU was used meanwhile: samples of the stages before the last are dropped."""
-    effort = CPU_STEP_EFFORT if clock.device == "cpu" else CUDA_STEP_EFFORT
-    uuid = identify(clock.device).uuid
-    with sampling(lambda: gpu_use(uuid)) as uses:
-        times = user_code(lambda: time_steps(step, clock, effort, progress=lambda *_: uses.clear()), "the step")
-    return times, uses
-
-
-def _recorded_exam(
-    step: Step,
+def examine(
+    factory: Callable[[], Any],
     target: str,
-    program: Program,
-    ran: Dispatched,
-    ceilings: Ceilings,
-    times: StepTimes,
-    clock: DeviceClock,
+    progress: Progress = lambda _number, _total, _what: None,
+    *,
+    batch_test: bool = False,
+    effort: StepEffort | None = None,
 ) -> Exam:
-    serial = clock.device == "cpu"
-    linked = _linked(step, clock)
-    timed = None if serial else _timed(step, clock, times.step_s)
-    kernels = _kernels(step, ran, ceilings, linked, timed, clock)
-    return Exam(
-        target=target,
-        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        device=clock.device,
-        serial=serial,
-        ceilings=ceilings,
-        ceilings_from="measured",
-        window_step_s=times.windows.values,
-        steps=len(times.windows.values) * times.window_steps,
-        step_s_method="windows",
-        step_profiled_s=_span_s(linked) or None,
-        host_s=None if timed is None else _bounded(host_s(timed, RECORDED_STEPS), times.step_s),
-        kernels=kernels,
-        program=program,
-        syncs=None if timed is None else _syncs(step, timed),
-        peak_memory_bytes=program.memory.peak_bytes,
-        gpu_util_percent=None,
-        quality=Quality(
-            linked_share=_linked_share(kernels),
-            steady=times.warm_up.is_steady,
-            growing=times.trend is Trend.GROWS,
-            warnings=times.doubts,
-        ),
-        gap_before_s=None if timed is None else gap_before_s(asked_for_within(timed), RECORDED_STEPS),
-        idle=_idle(linked, timed, program, ceilings, times.step_s - sum(kernel.seconds for kernel in kernels)),
-    )
+    """Counts a step, times it without a profiler, then records it with one, and puts everything back.
+
+    The batch test comes last: if twice the batch cannot be run, the Exam says why and holds all the rest.
+    """
+    stages = 6 if batch_test else 5
+    progress(1, stages, "building the workload")
+    step, workload = made_step(factory)
+    if batch_test and workload is None:
+        raise UsageError("a bare step has no batch that could be doubled: return a gobrrr.Workload(model, inputs)")
+    with preserved(workload or step) as kept:
+        progress(2, stages, "counting a step")
+        counted = _counted(step)
+        clock = DeviceClock(one_device(counted.program.ops))
+        varies = _varies(counted.program, step)
+        progress(3, stages, "measuring the ceilings it needs")
+        ceilings = measured(clock.device, only=needed_probes(counted.program))
+        progress(4, stages, "timing the step")
+        effort = effort or (CPU_STEP_EFFORT if clock.device == "cpu" else CUDA_STEP_EFFORT)
+        times, uses = _times(step, clock, effort)
+        progress(5, stages, "recording a few steps")
+        exam = _exam(target, clock.device, counted, ceilings, times, record(step, clock, times.step_s))
+        exam = _warned(_used(exam, uses), [*kept.warnings, varies or _varies(counted.program, step)])
+        if batch_test and workload is not None:
+            progress(6, stages, "timing twice the batch")
+            exam = replace(exam, batch_test=_batch_test(workload, clock, effort, times.window_steps))
+        return exam
 
 
-def _linked(step: Step, clock: DeviceClock) -> Timeline:
-    """With the ops. Of a CUDA graph the kernels are those of its warm-up, launched one by one."""
-    from gobrrr.work import inductor
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a step asks for, and what is dispatched of it."""
 
-    with inductor.ungraphed(), inductor.annotated():
-        linked: Timeline = user_code(lambda: recorded(step, clock.synchronize, ops=True), "the step")
-    return linked
-
-
-def _timed(step: Step, clock: DeviceClock, step_s: float) -> Timeline:
-    """The device alone, after a lead-in that brings its clocks to where they were while the step was timed."""
-    lead_in = min(MOST_LEAD_IN, math.ceil(LEAD_IN_S / step_s))
-    return cast(
-        "Timeline",
-        user_code(
-            lambda: recorded(step, clock.synchronize, ops=False, steps=RECORDED_STEPS, lead_in=lead_in), "the step"
-        ),
-    )
+    program: Program
+    compiled: Program | None
+    """The same after compilation; None if nothing is compiled."""
+    ran: Dispatched
 
 
-def _syncs(step: Step, timed: Timeline) -> tuple[Sync, ...]:
-    """The waits of one step, each with the line it comes from."""
-    seen = waits(timed, RECORDED_STEPS)
-    return located(seen, user_code(lambda: sync_lines(step), "the step") if seen else ())
-
-
-def _idle(
-    linked: Timeline, timed: Timeline | None, program: Program, ceilings: Ceilings, idle_s: float
-) -> dict[str, float] | None:
-    if timed is not None:
-        return idle_shares(linked, asked_for_within(timed), RECORDED_STEPS)
-    return serial_idle_shares(linked, (ceilings.dispatch_s or 0.0) * len(program.ops), idle_s)
-
-
-def _kernels(
-    step: Step, ran: Dispatched, ceilings: Ceilings, linked: Timeline, timed: Timeline | None, clock: DeviceClock
-) -> tuple[Kernel, ...]:
-    if timed is not None:
-        return device_kernels(ran, asked_for_within(linked), asked_for_within(timed), RECORDED_STEPS)
-    again = (_linked(step, clock) for _ in range(HOST_RECORDINGS - 1))
-    return host_kernels(ran, [linked, *again], ceilings.dispatch_s or 0.0, profiler_op_s(ceilings.dispatch_s or 0.0))
-
-
-def profiler_op_s(dispatch_s: float, ops: int = 500) -> float:
-    """What recording one op costs, from small additions that are nothing but dispatch without it."""
-    import torch
-
-    x = torch.ones(1)
-
-    def additions() -> None:
-        for _ in range(ops):
-            torch.add(x, x)
-
-    spans = recorded(additions, lambda: None, ops=True).ops
-    wall_s = max(span.end_s for span in spans) - min(span.start_s for span in spans)
-    return max(0.0, wall_s / ops - dispatch_s)
-
-
-def _counted(step: Step) -> Program:
-    from gobrrr.work.counter import counted_program
-
-    user_code(step, "the step")
-    return counted_program(lambda: user_code(step, "the step"))
-
-
-def _dispatched(step: Step) -> Program | None:
+def _counted(step: Step) -> Counted:
     from gobrrr.work.counter import dispatched_program
 
-    return dispatched_program(lambda: user_code(step, "the step"))
+    program = _program(step, "the step")
+    compiled = dispatched_program(lambda: user_code(step, "the step"))
+    ran = as_written(program.ops) if compiled is None else traced(program.ops, compiled.ops)
+    return Counted(program, compiled, ran)
 
 
-def _device(ops: tuple[Op, ...]) -> str:
-    """Where most kernels are launched; work on an accelerator outweighs the host's own small ops."""
-    launched = Multiset(op.device for op in ops if op.launches)
-    accelerated = Multiset({device: number for device, number in launched.items() if device != "cpu"})
-    return next((device for device, _ in (accelerated or launched).most_common(1)), "cpu")
+def _program(step: Step, what: str) -> Program:
+    """Of the second step: the first makes what lives on, such as the optimizer's state."""
+    from gobrrr.work.counter import counted_program
+
+    user_code(step, what)
+    return counted_program(lambda: user_code(step, what))
+
+
+def _varies(program: Program, step: Step) -> str | None:
+    """What a step does otherwise than the counted one, if that is little; if it is much, no number would hold."""
+    from gobrrr.work.counter import counted_program
+
+    again = counted_program(lambda: user_code(step, "the step"))
+    sentence = changed(program, again)
+    if sentence is not None and change(program, again) > MOST_CHANGE:
+        raise CannotDecide(sentence)
+    return sentence
 
 
 def needed_probes(program: Program) -> list[str]:
@@ -217,17 +124,77 @@ def _arithmetic_probes(program: Program) -> Iterator[str]:
                 yield from (f"cost.{function}" for function in functions if function != "fma")
 
 
-def _bounded(host_s: float | None, step_s: float) -> float | None:
-    """The recording slows the host a little; in a step of T it cannot need more than T."""
-    return None if host_s is None else min(host_s, step_s)
+def _times(step: Step, clock: DeviceClock, effort: StepEffort) -> tuple[StepTimes, list[GpuUse]]:
+    """The step timed, and how the GPU was used meanwhile: samples of the stages before the last are dropped."""
+    uuid = identify(clock.device).uuid
+    with sampling(lambda: gpu_use(uuid)) as uses:
+        times = user_code(lambda: time_steps(step, clock, effort, progress=lambda *_: uses.clear()), "the step")
+    return times, uses
 
 
-def _span_s(recording: Timeline) -> float:
-    spans = (*recording.ops, *recording.device)
-    return max((span.end_s for span in spans), default=0.0) - min((span.start_s for span in spans), default=0.0)
+def _exam(
+    target: str, device: str, counted: Counted, ceilings: Ceilings, times: StepTimes, recordings: Recordings
+) -> Exam:
+    kernels = recordings.kernels(counted.ran, ceilings, times.step_s)
+    idle_s = times.step_s - sum(kernel.seconds for kernel in kernels)
+    return Exam(
+        target=target,
+        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        device=device,
+        serial=device == "cpu",
+        ceilings=ceilings,
+        ceilings_from="measured",
+        window_step_s=times.windows.values,
+        steps=len(times.windows.values) * times.window_steps,
+        step_s_method="windows",
+        step_profiled_s=recordings.step_profiled_s,
+        host_s=recordings.host_s(times.step_s),
+        kernels=kernels,
+        program=counted.program,
+        dispatched=() if counted.compiled is None else counted.ran.ops,
+        syncs=recordings.syncs,
+        peak_memory_bytes=(counted.compiled or counted.program).memory.peak_bytes,
+        gpu_util_percent=None,
+        quality=Quality(
+            linked_share=_linked_share(kernels),
+            steady=times.warm_up.is_steady,
+            growing=times.trend is Trend.GROWS,
+            warnings=times.doubts,
+        ),
+        gap_before_s=recordings.gap_before_s,
+        idle=recordings.idle(len(counted.ran.ops), ceilings, idle_s),
+    )
 
 
 def _linked_share(kernels: tuple[Kernel, ...]) -> float | None:
     busy_s = sum(kernel.seconds for kernel in kernels)
     linked_s = sum(kernel.seconds for kernel in kernels if kernel.fused_from is not None)
     return linked_s / busy_s if busy_s else None
+
+
+def _used(exam: Exam, uses: list[GpuUse]) -> Exam:
+    return replace(
+        exam,
+        gpu_util_percent=middle(use.util_percent for use in uses),
+        gpu_clock_hz=middle(use.clock_hz for use in uses),
+        gpu_power_w=middle(use.power_w for use in uses),
+        gpu_memory_bytes=middle(use.memory_bytes for use in uses),
+    )
+
+
+def _warned(exam: Exam, sentences: Iterable[str | None]) -> Exam:
+    said = [sentence for sentence in sentences if sentence is not None]
+    return replace(exam, quality=replace(exam.quality, warnings=(*exam.quality.warnings, *said)))
+
+
+def _batch_test(workload: Workload, clock: DeviceClock, effort: StepEffort, window_steps: int) -> BatchTest:
+    step, what = workload.step, "the step with twice the batch"
+    try:
+        larger: Workload = user_code(lambda: doubled(workload), what)
+        moved = known_work(_program(larger.step, what)).bytes
+        pairs = user_code(lambda: alternating_windows(step, larger.step, clock, effort, window_steps), what)
+    except ProgramFailed as error:
+        return BatchTest((), None, f"{error}; labels and whatever else has the batch belong into Workload(inputs=...)")
+    except (Missing, UsageError) as error:
+        return BatchTest((), None, str(error))
+    return BatchTest(pairs, moved)

@@ -80,6 +80,9 @@ _NO_DEVICE = (
 )
 """How torch says that a device is not there; it has no error class of its own."""
 
+_NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""How it says that memory is full: by an error class of its own only where its own allocator of a device noticed."""
+
 
 def load_factory(target: str) -> Callable[[], Any]:
     """The function behind `FILE.py:NAME`; the file's folder is importable, as when Python runs it."""
@@ -129,6 +132,11 @@ def user_code(call: Callable[[], Any], what: str) -> Any:
             raise Missing(
                 f"{what} asks for a device that is not here{where(error)}: {_first_line(error)}; let it choose "
                 "by torch.accelerator.current_accelerator()"
+            ) from error
+        if isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY):
+            raise Missing(
+                f"{what} ran out of memory{where(error)}: make the batch or the model smaller, or free some memory "
+                "(a copy of what the step changes is kept meanwhile)"
             ) from error
         raise ProgramFailed(f"{what} raised {type(error).__name__}{where(error)}: {_first_line(error)}") from error
 

@@ -1,39 +1,63 @@
 """`gobrrr examine`."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from gobrrr import schema
+from gobrrr.cli.show import present
+from gobrrr.errors import UsageError
+
+if TYPE_CHECKING:
+    from gobrrr.exam import Exam
+    from gobrrr.timing.steady import StepEffort
 
 
 @click.command("examine")
 @click.argument("target", metavar="FILE.py:NAME")
+@click.option("--batch-test", is_flag=True, help="Also time twice the batch: is the step overhead-bound?")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Keep the Exam in this file (.json or .json.gz).")
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
-def command(target: str, *, output: Path | None, as_json: bool) -> None:
+def command(target: str, *, batch_test: bool, output: Path | None, as_json: bool) -> None:
     """Time one step of a workload, join it with the work, and say what limits it.
 
     FILE.py:NAME is a function that returns a gobrrr.Workload, a (model, inputs) pair, or a step to call. Everything is
-    afterwards as it was: parameters, buffers, gradients, optimizer state, random numbers, flags.
+    afterwards as it was: parameters, buffers, gradients, optimizer state, random numbers, flags. The last ten Exams are
+    kept for `gobrrr show`.
     """
-    from gobrrr.diagnose.diagnosis import diagnose
-    from gobrrr.examination import examine
     from gobrrr.report.progress import progress_line
-    from gobrrr.workload import load_factory
 
     with progress_line("examining") as progress:
-        exam = examine(load_factory(target), target, progress)
-    kept = output or Path("exam.json.gz")
+        exam = examined(target, progress, batch_test=batch_test)
     if output is not None:
         schema.write(exam, output)
-    diagnosis = diagnose(exam)
-    if as_json:
-        click.echo(schema.dumps(diagnosis))
-        return
-    from rich.console import Console
+    kept = kept_as(exam) if output is None else str(output)
+    following = f"gobrrr examine {target} -o exam.json.gz" if kept is None else f"gobrrr show {kept}"
+    present(exam, following, as_json=as_json)
+    if exam.batch_test is not None and exam.batch_test.problem is not None:
+        raise UsageError(exam.batch_test.problem)
 
-    from gobrrr.report.diagnosis import render
 
-    following = f"gobrrr show {kept}" if output is not None else f"gobrrr examine {target} -o {kept}"
-    Console(highlight=False).print(render(diagnosis, following))
+def examined(
+    target: str,
+    progress: Callable[[int, int, str], None],
+    *,
+    batch_test: bool = False,
+    effort: "StepEffort | None" = None,
+) -> "Exam":
+    """The Exam of FILE.py:NAME."""
+    from gobrrr.examination import examine
+    from gobrrr.workload import load_factory
+
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler writes its comings and goings to the terminal
+    return examine(load_factory(target), target, progress, batch_test=batch_test, effort=effort)
+
+
+def kept_as(exam: "Exam") -> str | None:
+    """What `gobrrr show` calls it, if it could be kept."""
+    from gobrrr import history
+
+    return "last" if history.keep(exam, lambda sentence: click.echo(f"gobrrr: {sentence}", err=True)) else None

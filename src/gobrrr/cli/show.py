@@ -1,21 +1,35 @@
 """`gobrrr show`."""
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from gobrrr import schema
 
-
-@click.command("show")
-@click.argument("exam", metavar="EXAM", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
-def command(exam: Path, *, as_json: bool) -> None:
-    """Diagnose a kept Exam again; needs neither torch nor the machine that it was made on."""
-    from gobrrr.diagnose.diagnosis import diagnose
+if TYPE_CHECKING:
     from gobrrr.exam import Exam
 
-    diagnosis = diagnose(schema.read(Exam, exam))
+
+@click.command("show")
+@click.argument("exam", default="last")
+@click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
+def command(exam: str, *, as_json: bool) -> None:
+    """Diagnose a kept Exam again; needs neither torch nor the machine that it was made on.
+
+    EXAM is a file, or one of the ten Exams that were made last: `last`, which is meant if nothing is given, `last~1`
+    before it, and so on.
+    """
+    from gobrrr import history
+    from gobrrr.exam import Exam
+
+    present(schema.read(Exam, history.path_of(exam)), f"gobrrr show {exam} --json", as_json=as_json)
+
+
+def present(exam: "Exam", following: str, *, as_json: bool) -> None:
+    """The Exam's diagnosis, for a program or for a person, who is also told the next command."""
+    from gobrrr.diagnose.diagnosis import diagnose
+
+    diagnosis = diagnose(exam)
     if as_json:
         click.echo(schema.dumps(diagnosis))
         return
@@ -23,4 +37,4 @@ def command(exam: Path, *, as_json: bool) -> None:
 
     from gobrrr.report.diagnosis import render
 
-    Console(highlight=False).print(render(diagnosis, f"gobrrr show {exam} --json"))
+    Console(highlight=False).print(render(diagnosis, following))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from gobrrr.diagnose.attribute import BUSY, TOO_BUSY, Attributed, attribute, queued_gaps_s, regime_seconds
+from gobrrr.diagnose.batch import BatchVerdict, batch_verdict
 from gobrrr.diagnose.compulsory import compulsory_floor
 from gobrrr.diagnose.counterfactual import Sides
 from gobrrr.diagnose.findings import Case, Finding, find_all
@@ -115,6 +116,7 @@ class Diagnosis:
     """Named problems, the most step seconds at stake first. They overlap and do not add."""
     syncs: tuple[Sync, ...] | None
     quality: Quality
+    batch_test: BatchVerdict | None = None
 
 
 def diagnose(exam: Exam) -> Diagnosis:
@@ -177,6 +179,7 @@ def diagnose(exam: Exam) -> Diagnosis:
         findings=find_all(Case(exam, tuple(kernels), Sides(host_s, device_s, exam.serial), limits, floors)),
         syncs=exam.syncs,
         quality=_quality(exam, scale),
+        batch_test=batch_verdict(exam, shares if scale <= TOO_BUSY else None),
     )
 
 

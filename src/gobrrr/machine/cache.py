@@ -1,25 +1,19 @@
 """Measurements kept from one run to the next, one file for each machine."""
 
-import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
 from gobrrr import schema
 from gobrrr.errors import BadInput, Missing
+from gobrrr.folders import own_folder
 from gobrrr.machine.ceilings import Ceilings
 from gobrrr.machine.identity import Machine
 
 
 def folder() -> Path:
-    """Where the XDG rules put what can be made again; a relative path there counts as unset."""
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if named.is_absolute():
-        return named / "gobrrr"
-    try:
-        return Path.home() / ".cache" / "gobrrr"
-    except RuntimeError:
-        raise Missing("this user has no home folder, and XDG_CACHE_HOME is not set") from None
+    """Where the XDG rules put what can be made again."""
+    return own_folder("XDG_CACHE_HOME", ".cache")
 
 
 def path_of(fingerprint: str) -> Path:

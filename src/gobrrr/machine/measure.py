@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import TypeAlias
@@ -19,6 +20,9 @@ from gobrrr.machine.restore import free_caches, undisturbed
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Told before each probe: its number from 1, how many there are, and its name."""
+
+PATIENCE_S = 8.0
+"""After which no noisy probe is run again where some were asked for by name: whoever did waits for something else."""
 
 
 def measured(
@@ -41,7 +45,8 @@ def measured(
         return known
     if fresh and only is None:
         known = None
-    found = measure(machine, wanted, known=known, progress=progress)
+    effort = _effort(machine) if only is None else replace(_effort(machine), retry_until_s=PATIENCE_S)
+    found = measure(machine, wanted, known=known, progress=progress, effort=effort)
     ceilings = found if known is None else merge(known, found)
     cache.store(ceilings, _say)
     return ceilings
@@ -56,7 +61,7 @@ def measure(
     effort: Effort | None = None,
 ) -> Ceilings:
     """Runs these probes now. A probe may use what is known, and gives unknown with a reason where it cannot."""
-    bench = Bench(machine, effort or (CUDA_EFFORT if machine.kind == "cuda" else CPU_EFFORT), known)
+    bench = Bench(machine, effort or _effort(machine), known)
     names = scheduled(list(names))
     refused: dict[str, str] = {}
     began_s = perf_counter()
@@ -74,6 +79,10 @@ def measure(
     host = (cpu_doubts if machine.kind == "cpu" else host_doubts)(before, cpu_state(_threads_at_work(machine)))
     gpu = gpu_doubts([state for state in gpu_states if state is not None])
     return _document(bench, refused, (*host, *gpu), datetime.now(UTC))
+
+
+def _effort(machine: Machine) -> Effort:
+    return CUDA_EFFORT if machine.kind == "cuda" else CPU_EFFORT
 
 
 def _threads_at_work(machine: Machine) -> int:

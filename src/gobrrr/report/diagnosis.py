@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gobrrr import units
+from gobrrr.diagnose.batch import BatchVerdict
 from gobrrr.diagnose.diagnosis import Diagnosis, OpRow
 from gobrrr.diagnose.findings import nothing_to_gain
 from gobrrr.diagnose.modules import largest
@@ -41,6 +42,7 @@ def render(diagnosis: Diagnosis, next_command: str) -> RenderableType:
         *_modules(diagnosis),
         *_findings(diagnosis),
         "",
+        *_batch_test(diagnosis.batch_test),
         *(Text(line) for line in _sureness(diagnosis)),
         Text(f"next: {next_command}", style="bold"),
     )
@@ -197,6 +199,18 @@ def _findings(diagnosis: Diagnosis) -> Iterator[Text]:
     sentence = nothing_to_gain(diagnosis.findings, diagnosis.step_s)
     if sentence is not None:
         yield Text(sentence)
+
+
+def _batch_test(test: BatchVerdict | None) -> Iterator[Text]:
+    if test is None:
+        return
+    interval = f"{units.times(test.ratio_low)} to {units.times(test.ratio_high)}"
+    moved = "" if test.bytes_ratio is None else f", and moves {units.times(test.bytes_ratio)} the bytes"
+    yield Text.assemble(
+        ("batch test", "bold"), f"  twice the batch takes {units.times(test.ratio)} the time ({interval}){moved}"
+    )
+    yield Text(f"     → {test.explanation}")
+    yield Text()
 
 
 def _sureness(diagnosis: Diagnosis) -> Iterator[str]:

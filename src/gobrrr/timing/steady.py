@@ -151,7 +151,8 @@ class StepTimes:
     def _growing(self) -> str:
         return (
             f"each step takes {units.seconds(self.growth_s_per_step, 2)} longer than the one before: "
-            "something grows (a cache, a list, a graph that is kept) or the device slows down"
+            "something grows (a cache, a list, a graph that is kept: undo it in Workload(reset=...)) or the device "
+            "slows down"
         )
 
     def _cut_short(self) -> str:

@@ -26,7 +26,9 @@ def dram(bench: Bench) -> Samples:
         "copy": (2 * size, partial(c.copy_, a)),
         "add": (3 * size, partial(torch.add, a, b, out=c)),
     }
-    found = {name: rates(moved, bench.brief_seconds(function)) for name, (moved, function) in patterns.items()}
+    # One pass of a CPU overfills a brief window, and then there need not be as many.
+    seconds = bench.seconds if bench.kind == "cpu" else bench.brief_seconds
+    found = {name: rates(moved, seconds(function)) for name, (moved, function) in patterns.items()}
     best = max(found.values(), key=lambda sample: sample.median)
     return {
         "dram_bytes_per_s": best,

@@ -1,0 +1,1 @@
+"""Small models to examine, made for it."""

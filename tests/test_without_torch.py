@@ -1,0 +1,96 @@
+"""`gobrrr show` in an environment of its own that has what the core needs, and no torch."""
+
+import json
+import os
+import re
+import subprocess
+import venv
+from importlib.metadata import distribution, requires
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import gobrrr
+from gobrrr import schema
+from gobrrr.diagnose.diagnosis import diagnose
+from gobrrr.exam import Exam
+
+RECORDED = Path(__file__).parent / "data" / "mlp.json.gz"
+"""A training step of two linear layers, on a CPU, with its batch test."""
+
+
+def core() -> set[str]:
+    """The packages that gobrrr names as its dependencies, extras left out, and what those need in turn."""
+    found, todo = set(), ["gobrrr"]
+    while todo:
+        for needed in requires(todo.pop()) or []:
+            name = re.match(r"[\w.-]+", needed)[0]
+            if ";" not in needed and name not in found:
+                found.add(name)
+                todo.append(name)
+    return found
+
+
+def modules(package: str) -> set[str]:
+    files = distribution(package).files or []
+    return {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py" and ".." not in file.parts}
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory) -> Path:
+    """An interpreter that finds gobrrr and the core, linked from here, and nothing else."""
+    home = tmp_path_factory.mktemp("torchless")
+    venv.create(home, with_pip=False)
+    packages = next(home.glob("lib/python*/site-packages"))
+    for name in {"gobrrr", *(module for package in core() for module in modules(package))}:
+        spec = find_spec(name)
+        where = Path(spec.origin)
+        where = where.parent if spec.submodule_search_locations else where
+        (packages / where.name).symlink_to(where)
+    return home / "bin" / "python"
+
+
+def typed(python: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    code = "from gobrrr.cli import main; main()"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [python, "-W", "error", "-c", code, *args], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def test_torch_is_not_there(python):
+    looked = subprocess.run([python, "-I", "-c", "import torch"], capture_output=True, text=True, check=False)
+    assert "No module named 'torch'" in looked.stderr
+
+
+def test_an_exam_is_shown_to_a_person(python):
+    shown = typed(python, "show", str(RECORDED))
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "mlp.py:training" in shown.stdout
+    assert "where the time goes" in shown.stdout
+    assert "batch test" in shown.stdout
+    assert shown.stdout.rstrip().splitlines()[-1].endswith("--json")
+
+
+def test_the_json_is_what_this_environment_says_of_it(python):
+    shown = typed(python, "show", str(RECORDED), "--json")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    here = json.loads(schema.dumps(diagnose(schema.read(Exam, RECORDED))))
+    assert json.loads(shown.stdout) == here
+
+
+@pytest.mark.parametrize("args", [("examine", "mine.py:make"), ("demo",), ("count", "mine.py:make")])
+def test_what_needs_torch_says_so(python, args, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("")
+    ran = typed(python, *args)
+    assert (ran.returncode, ran.stdout) == (6, "")
+    assert ran.stderr == "gobrrr: torch is needed here and not installed: pip install 'gobrrr[torch]'\n"
+
+
+def test_the_copy_under_test_is_the_one_that_was_linked(python):
+    where = subprocess.run(
+        [python, "-c", "import gobrrr; print(gobrrr.__file__)"], capture_output=True, text=True, check=True
+    )
+    assert Path(where.stdout.strip()).resolve() == Path(gobrrr.__file__).resolve()
