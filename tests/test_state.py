@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gobrrr.errors import Missing, ProgramFailed, UsageError
-from gobrrr.timing import state
-from gobrrr.timing.state import preserved
+from gobrrr.timing.state import contents, preserved
+from gobrrr.timing.state.fp32_precision import own_precisions
+from gobrrr.timing.state.tensors import Tensors
 from gobrrr.workload import Workload
 
 SGD = functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -193,13 +194,13 @@ def test_an_interrupt_is_undone_and_passes():
 def test_a_second_interrupt_waits_until_everything_is_back(monkeypatch):
     patient = workload()
     before = picture(patient.model)
-    put_back = state._Tensors.put_back
+    put_back = Tensors.put_back
 
     def interrupted(tensors: Any) -> None:
         signal.raise_signal(signal.SIGINT)
         put_back(tensors)
 
-    monkeypatch.setattr(state._Tensors, "put_back", interrupted)
+    monkeypatch.setattr(Tensors, "put_back", interrupted)
     with pytest.raises(KeyboardInterrupt), preserved(patient):
         patient.step()
     assert picture(patient.model) == before
@@ -738,15 +739,15 @@ SWITCHES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     ),
     "flash": (torch.backends.cuda.flash_sdp_enabled, lambda: torch.backends.cuda.enable_flash_sdp(enabled=False)),
     "matmul precision": (
-        lambda: (torch.get_float32_matmul_precision(), state._own_fp32_precisions()),
+        lambda: (torch.get_float32_matmul_precision(), own_precisions()),
         lambda: torch.set_float32_matmul_precision("high"),
     ),
     "cudnn tf32": (
-        lambda: (torch.backends.cudnn.allow_tf32, state._own_fp32_precisions()),
+        lambda: (torch.backends.cudnn.allow_tf32, own_precisions()),
         lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
     ),
     "fp32 precision": (
-        state._own_fp32_precisions,
+        own_precisions,
         lambda: setattr(torch.backends, "fp32_precision", "tf32"),
     ),
 }
@@ -781,7 +782,7 @@ def test_looking_at_a_switch_does_not_turn_it():
 def test_without_room_for_a_copy_it_says_so_and_changes_nothing(monkeypatch):
     patient = workload(steps=1)
     before = picture([patient.model, patient.optimizer]), randomness()
-    monkeypatch.setattr(state, "free_host_bytes", lambda: 100)
+    monkeypatch.setattr(contents, "free_host_bytes", lambda: 100)
     with pytest.raises(Missing, match="more than is free"), preserved(patient):
         pytest.fail("it ran")
     assert (picture([patient.model, patient.optimizer]), randomness()) == before
@@ -792,7 +793,7 @@ def test_an_allocator_that_gives_up_is_missing_memory(monkeypatch, error):
     def give_up(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(state, "_copies", give_up)
+    monkeypatch.setattr(contents, "copies", give_up)
     with pytest.raises(Missing, match="takes 784 B"), preserved(workload()):
         pytest.fail("it ran")
 
@@ -808,7 +809,7 @@ def test_parameters_without_a_shape_are_refused():
 @pytest.fixture(params=["beside", "on the host", "where memory is in pieces"])
 def copies_lie(request, monkeypatch) -> str:
     """Where a CUDA device's copies go, and why."""
-    copies = state._copies
+    copies = contents.copies
 
     def in_pieces(stretches: Any, device: torch.device) -> Any:
         if device.type == "cuda":
@@ -816,9 +817,9 @@ def copies_lie(request, monkeypatch) -> str:
         return copies(stretches, device)
 
     if request.param == "on the host":
-        monkeypatch.setattr(state, "_free_bytes", lambda device: 0 if device.type == "cuda" else 1 << 40)
+        monkeypatch.setattr(contents, "free_bytes", lambda device: 0 if device.type == "cuda" else 1 << 40)
     elif request.param == "where memory is in pieces":
-        monkeypatch.setattr(state, "_copies", in_pieces)
+        monkeypatch.setattr(contents, "copies", in_pieces)
     return request.param
 
 

@@ -41,7 +41,7 @@ def examine(factory: Callable[[], Any], target: str, progress: Progress = lambda
     """Counts a step, times it without a profiler, then records it with one, and puts everything back."""
     progress(1, 5, "building the workload")
     step, workload = made_step(factory)
-    with preserved(workload or step):
+    with preserved(workload or step) as kept:
         progress(2, 5, "counting a step")
         program = _counted(step)
         device = _device(program.ops)
@@ -52,11 +52,17 @@ def examine(factory: Callable[[], Any], target: str, progress: Progress = lambda
         effort = CPU_STEP_EFFORT if device == "cpu" else CUDA_STEP_EFFORT
         times: StepTimes = user_code(lambda: time_steps(step, clock, effort), "the step")
         progress(5, 5, "recording a few steps")
-        return _recorded_exam(step, target, program, ceilings, times, clock)
+        return _recorded_exam(step, target, program, ceilings, times, clock, kept.warnings)
 
 
 def _recorded_exam(
-    step: Step, target: str, program: Program, ceilings: Ceilings, times: StepTimes, clock: DeviceClock
+    step: Step,
+    target: str,
+    program: Program,
+    ceilings: Ceilings,
+    times: StepTimes,
+    clock: DeviceClock,
+    warnings: tuple[str, ...],
 ) -> Exam:
     serial = clock.device == "cpu"
     began_s = perf_counter()
@@ -85,7 +91,7 @@ def _recorded_exam(
             linked_share=_linked_share(kernels),
             steady=times.warm_up.is_steady,
             growing=times.trend is Trend.GROWS,
-            warnings=times.doubts,
+            warnings=(*times.doubts, *warnings),
         ),
     )
 
