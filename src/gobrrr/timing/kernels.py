@@ -92,15 +92,14 @@ def _kind(span: Span, op: Op | None) -> KernelKind:
 def host_kernels(
     program: Sequence[Op], recordings: Sequence[Timeline], dispatch_s: float, profiler_op_s: float
 ) -> tuple[Kernel, ...]:
-    """On a CPU an op's own time, less what dispatching it and profiling it cost; the median of the recordings."""
+    """On a CPU an op's own time, less what dispatching and profiling its calls cost; the median of the recordings."""
     seconds: dict[int, list[float]] = defaultdict(list)
     starts: dict[int, float] = {}
     for recording in recordings:
         matched = matched_ops(program, op_forest(recording.ops))
         spans = frozenset(node.span for node in matched.values())
         for index, node in matched.items():
-            own = own_time(node, spans)
-            seconds[index].append(max(0.0, own.seconds - dispatch_s - profiler_op_s * own.profiled_ops))
+            seconds[index].append(own_time(node, spans, dispatch_s + profiler_op_s))
             starts.setdefault(index, node.span.start_s)
     return tuple(
         _kernel(
