@@ -142,9 +142,10 @@ def on_cpu(factory: Callable[..., Step], **sizes: object) -> Callable[[], Step]:
 
 
 CPU = (
+    Case("pointwise chain, 64 MiB", on_cpu(workloads.pointwise_chain, elements=1 << 24), "bandwidth", "device", 0.95),
     Case(
-        "pointwise chain, 64 MiB",
-        on_cpu(workloads.pointwise_chain, elements=1 << 24),
+        "pointwise chain in place, 64 MiB",
+        on_cpu(workloads.pointwise_chain_in_place, elements=1 << 24),
         "bandwidth",
         "device",
         share=0.95,
@@ -171,7 +172,7 @@ CPU = (
     ),
     Case(
         "transformer block, width 512",
-        on_cpu(workloads.transformer_block, width=512, batch=4, tokens=128),
+        on_cpu(workloads.transformer_block, width=512, batch=8, tokens=128),
         "compute",
         "device",
     ),

@@ -22,6 +22,12 @@ def pointwise_chain(elements: int = 1 << 28, device: str = DEVICE) -> Step:
     return lambda: (x * 2).add(1.0).relu()
 
 
+def pointwise_chain_in_place(elements: int = 1 << 28, device: str = DEVICE) -> Step:
+    """Into one buffer: on a CPU fresh memory costs a page fault for every 4 KiB, more than the bytes themselves."""
+    x, y = torch.randn(2, elements, device=device)
+    return lambda: torch.mul(x, 2, out=y).add_(1.0).relu_()
+
+
 def row_statistics(rows: int = 1 << 18, columns: int = 1024, device: str = DEVICE) -> Step:
     x = torch.randn(rows, columns, device=device)
     weight, bias = torch.randn(2, columns, device=device)

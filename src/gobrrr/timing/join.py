@@ -87,9 +87,8 @@ def own_time(node: OpNode, matched_spans: frozenset[Span], call_s: float = 0.0) 
     A scalar that is made a tensor, or a composition, is a handful of calls inside one op: each of them is dispatched,
     and one that is nothing but its call takes no time.
     """
-    own = node.span.seconds - sum(child.span.seconds for child in node.children)
     others = (child for child in node.children if child.span not in matched_spans)
-    return max(0.0, own - call_s) + sum(own_time(child, matched_spans, call_s) for child in others)
+    return max(0.0, node.self_s - call_s) + sum(own_time(child, matched_spans, call_s) for child in others)
 
 
 def _plain(name: str) -> str:
