@@ -3,6 +3,7 @@
 import math
 from collections import Counter as Multiset
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any, cast
@@ -52,17 +53,12 @@ def examine(factory: Callable[[], Any], target: str, progress: Progress = lambda
         effort = CPU_STEP_EFFORT if device == "cpu" else CUDA_STEP_EFFORT
         times: StepTimes = user_code(lambda: time_steps(step, clock, effort), "the step")
         progress(5, 5, "recording a few steps")
-        return _recorded_exam(step, target, program, ceilings, times, clock, kept.warnings)
+        exam = _recorded_exam(step, target, program, ceilings, times, clock)
+        return replace(exam, quality=replace(exam.quality, warnings=(*exam.quality.warnings, *kept.warnings)))
 
 
 def _recorded_exam(
-    step: Step,
-    target: str,
-    program: Program,
-    ceilings: Ceilings,
-    times: StepTimes,
-    clock: DeviceClock,
-    warnings: tuple[str, ...],
+    step: Step, target: str, program: Program, ceilings: Ceilings, times: StepTimes, clock: DeviceClock
 ) -> Exam:
     serial = clock.device == "cpu"
     began_s = perf_counter()
@@ -91,7 +87,7 @@ def _recorded_exam(
             linked_share=_linked_share(kernels),
             steady=times.warm_up.is_steady,
             growing=times.trend is Trend.GROWS,
-            warnings=(*times.doubts, *warnings),
+            warnings=times.doubts,
         ),
     )
 
