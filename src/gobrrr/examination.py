@@ -65,7 +65,7 @@ def _recorded_exam(
     linked = user_code(lambda: recorded(step, clock.synchronize, ops=True), "the step")
     profiled_s = perf_counter() - began_s
     timed = None if serial else _timed(step, clock, times.step_s)
-    kernels = _kernels(step, program, ceilings, linked, timed, clock)
+    kernels = _kernels(step, program, ceilings, linked, timed, clock, times.step_s)
     return Exam(
         target=target,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -113,7 +113,13 @@ def _syncs(step: Step, timed: Timeline) -> tuple[Sync, ...]:
 
 
 def _kernels(
-    step: Step, program: Program, ceilings: Ceilings, linked: Timeline, timed: Timeline | None, clock: DeviceClock
+    step: Step,
+    program: Program,
+    ceilings: Ceilings,
+    linked: Timeline,
+    timed: Timeline | None,
+    clock: DeviceClock,
+    step_s: float,
 ) -> tuple[Kernel, ...]:
     if timed is not None:
         return device_kernels(program.ops, asked_for_within(linked), asked_for_within(timed), RECORDED_STEPS)
@@ -122,9 +128,8 @@ def _kernels(
         return recorded(step, clock.synchronize, ops=True)
 
     again = (user_code(record, "the step") for _ in range(HOST_RECORDINGS - 1))
-    return host_kernels(
-        program.ops, [linked, *again], ceilings.dispatch_s or 0.0, profiler_op_s(ceilings.dispatch_s or 0.0)
-    )
+    dispatch_s = ceilings.dispatch_s or 0.0
+    return host_kernels(program.ops, [linked, *again], step_s, dispatch_s, profiler_op_s(dispatch_s))
 
 
 def profiler_op_s(dispatch_s: float, ops: int = 500) -> float:

@@ -56,6 +56,8 @@ class Timeline:
     runtime: tuple[Span, ...] = ()
     device: tuple[Span, ...] = ()
     """Kernels and transfers by start."""
+    wall_s: float | None = None
+    """From the first recorded step's beginning to the last one's end, by the host's clock; unknown of a trace."""
 
 
 def timeline(events: Iterable[Mapping[str, Any]]) -> Timeline:
