@@ -10,6 +10,7 @@ from gobrrr import Workload
 from gobrrr.errors import CannotDecide, Missing, UsageError
 from gobrrr.examination import examine
 from gobrrr.work.op import Op
+from gobrrr.work.placement import one_device
 from test_examination import assert_same, inferred, probed, state, trained
 from test_residency import Tape
 

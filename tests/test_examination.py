@@ -117,6 +117,12 @@ def test_a_step_that_raises_is_the_programs_failure_and_everything_is_restored(s
     assert examine(inferred, "made.py:up").kernels
 
 
+def test_what_cannot_be_put_back_is_said():
+    batches = (torch.randn(4) for _ in range(1000))
+    made = examine(lambda: lambda: next(batches).exp(), "made.py:up")
+    assert "what was drawn from a generator cannot be put back" in made.quality.warnings
+
+
 def test_a_factory_that_raises_is_the_programs_failure():
     with pytest.raises(ProgramFailed, match="the factory raised ZeroDivisionError"):
         examine(lambda: 1 / 0, "made.py:up")

@@ -17,6 +17,7 @@ from gobrrr.timing.host import waits
 from gobrrr.timing.idle import gap_before_s, latency_share
 from gobrrr.timing.kernel import Sync
 from gobrrr.timing.recording import recorded
+from gobrrr.timing.recordings import RECORDED_STEPS
 from gobrrr.timing.syncs import located, sync_lines
 from gobrrr.timing.timeline import asked_for_within
 from test_floors import CPU

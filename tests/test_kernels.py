@@ -230,8 +230,14 @@ def on_cpu(product_us: float, relu_us: float) -> Timeline:
     )
 
 
-def host(*recordings: Timeline, dispatch_us: float = 0, profiler_us: float = 0, ops: Sequence[Op] = PROGRAM):
-    return host_kernels(as_written(ops), recordings, dispatch_us * US, profiler_us * US)
+def host(
+    *recordings: Timeline,
+    step_us: float = 100,
+    dispatch_us: float = 0,
+    profiler_us: float = 0,
+    ops: Sequence[Op] = PROGRAM,
+):
+    return host_kernels(as_written(ops), recordings, step_us * US, dispatch_us * US, profiler_us * US)
 
 
 def test_an_op_of_a_cpu_is_a_kernel_of_its_own_time():
@@ -241,19 +247,25 @@ def test_an_op_of_a_cpu_is_a_kernel_of_its_own_time():
     assert [kernel.start_s / US for kernel in kernels] == pytest.approx([1, 60])
 
 
-def test_dispatch_once_and_the_profiler_for_each_profiled_op_are_not_its_time():
+def test_what_dispatching_and_profiling_each_call_cost_is_not_its_time():
     assert [kernel.seconds / US for kernel in host(on_cpu(50, 20), dispatch_us=3, profiler_us=2)] == pytest.approx(
-        [50 - 3 - 2 * 2, 20 - 3 - 2]
+        [(50 - 1) - (3 + 2), 20 - (3 + 2)]  # the call inside the product, of 1 µs, is nothing else
     )
 
 
 def test_an_op_that_is_nothing_but_dispatch_takes_no_time():
-    assert [kernel.seconds / US for kernel in host(on_cpu(50, 2), dispatch_us=3)] == pytest.approx([47, 0])
+    assert [kernel.seconds / US for kernel in host(on_cpu(50, 2), dispatch_us=3)] == pytest.approx([46, 0])
 
 
 def test_an_ops_time_is_the_median_of_the_recordings():
     kernels = host(on_cpu(50, 20), on_cpu(500, 10), on_cpu(60, 15))
     assert [kernel.seconds / US for kernel in kernels] == pytest.approx([60, 15])
+
+
+@pytest.mark.parametrize(("wall_us", "stretch"), [(50, 2), (100, 1), (200, 1), (None, 1)])
+def test_a_step_that_was_recorded_in_less_than_its_time_is_stretched_to_it(wall_us, stretch):
+    recording = replace(on_cpu(50, 20), wall_s=wall_us and wall_us * US)
+    assert [kernel.seconds / US for kernel in host(recording)] == pytest.approx([50 * stretch, 20 * stretch])
 
 
 def test_a_matched_op_inside_another_is_counted_once():

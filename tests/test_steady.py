@@ -1,6 +1,8 @@
 """The step time on a fake clock: what the windows hold follows from what the step takes, exactly."""
 
 import itertools
+import math
+import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
@@ -225,6 +227,26 @@ def test_a_few_slow_windows_are_no_growth():
 
 def test_growth_too_small_to_matter_is_none():
     assert trend(Sample(tuple(1 + 0.001 * number for number in range(10)))) is Trend.FLAT
+
+
+def test_a_neighbour_who_comes_once_is_no_growth():
+    """Every window after the 20th is half as long again, whatever small differences order them otherwise."""
+    windows_s = [(1.0 if place < 20 else 1.5) + 0.001 * place for place in range(40)]
+    assert trend(Sample(tuple(windows_s))) is Trend.FLAT
+
+
+@pytest.mark.parametrize(("slope", "period"), [(0.005, 8), (0.015, 5)])
+def test_a_host_that_wanders_is_no_trend(slope, period):
+    """Seconds of other people's work make neighbouring windows alike: a slow wave that hides the slope."""
+    windows_s = [1 + slope * place + 0.2 * math.sin(place / period) for place in range(40)]
+    assert trend(Sample(tuple(windows_s))) is Trend.FLAT
+
+
+@pytest.mark.parametrize("windows", [10, 40, 100])
+def test_growth_is_seen_through_noise(windows):
+    noise = random.Random(0)
+    windows_s = [1 + 0.5 * place / windows + noise.gauss(0, 0.02) for place in range(windows)]
+    assert trend(Sample(tuple(windows_s))) is Trend.GROWS
 
 
 def test_noise_is_called_noise_and_growth_is_not():

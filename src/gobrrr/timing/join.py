@@ -81,24 +81,14 @@ def owners(matched: dict[int, OpNode]) -> dict[int, int]:
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class OwnTime:
-    """Of a matched op: its time less that of matched ops inside it, and of how many profiled ops it is made."""
+def own_time(node: OpNode, matched_spans: frozenset[Span], call_s: float = 0.0) -> float:
+    """Of a matched op and of those inside it that are not matched: each its own time less what one call costs.
 
-    seconds: float
-    profiled_ops: int
-
-
-def own_time(node: OpNode, matched_spans: frozenset[Span]) -> OwnTime:
-    seconds, count = node.span.seconds, 1
-    for child in node.children:
-        if child.span in matched_spans:
-            seconds -= child.span.seconds
-        else:
-            inside = own_time(child, matched_spans)
-            seconds -= child.span.seconds - inside.seconds
-            count += inside.profiled_ops
-    return OwnTime(seconds, count)
+    A scalar that is made a tensor, or a composition, is a handful of calls inside one op: each of them is dispatched,
+    and one that is nothing but its call takes no time.
+    """
+    others = (child for child in node.children if child.span not in matched_spans)
+    return max(0.0, node.self_s - call_s) + sum(own_time(child, matched_spans, call_s) for child in others)
 
 
 def _plain(name: str) -> str:

@@ -81,17 +81,21 @@ def _kind(span: Span, op: Op | None) -> KernelKind:
 
 
 def host_kernels(
-    ran: Dispatched, recordings: Sequence[Timeline], dispatch_s: float, profiler_op_s: float
+    ran: Dispatched, recordings: Sequence[Timeline], step_s: float, dispatch_s: float, profiler_op_s: float
 ) -> tuple[Kernel, ...]:
-    """On a CPU an op's own time, less what dispatching it and profiling it cost; the median of the recordings."""
+    """On a CPU an op's own time, less what dispatching and profiling its calls cost; the median of the recordings.
+
+    A profiler only ever slows a step. One that was recorded in less than T ran while the machine had fewer other
+    things to do than when T was taken, and is stretched to it: else the difference would pass for the host's.
+    """
     seconds: dict[int, list[float]] = defaultdict(list)
     starts: dict[int, float] = {}
     for recording in recordings:
+        stretch = max(1.0, step_s / recording.wall_s) if recording.wall_s else 1.0
         matched = matched_ops(ran.ops, op_forest(recording.ops))
         spans = frozenset(node.span for node in matched.values())
         for index, node in matched.items():
-            own = own_time(node, spans)
-            seconds[index].append(max(0.0, own.seconds - dispatch_s - profiler_op_s * own.profiled_ops))
+            seconds[index].append(stretch * own_time(node, spans, dispatch_s + profiler_op_s))
             starts.setdefault(index, node.span.start_s)
     return tuple(
         _kernel(

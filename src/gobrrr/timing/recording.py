@@ -4,7 +4,9 @@ import json
 import tempfile
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 
 from gobrrr.timing.timeline import Timeline, timeline
 
@@ -34,9 +36,12 @@ def recorded(
             on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(path)),
         ) as profiler:
             for number in range(last + 1):
+                if number == last - steps + 1:
+                    began_s = perf_counter()
                 step()
                 if number == last:
                     synchronize()
+                    wall_s = perf_counter() - began_s
                 profiler.step()
         events = json.loads(path.read_bytes())["traceEvents"]
-    return timeline(events)
+    return replace(timeline(events), wall_s=wall_s)

@@ -46,6 +46,14 @@ TREND_Z = 3.0
 TREND_RISE = 0.05
 """And the change over all windows, relative to T, below which nobody cares."""
 
+TREND_GOES_ON = 1 / 3
+"""Of that change per window, what either half of them must show alone: a neighbour who comes or goes changes the time
+once, and what settles has settled."""
+
+TREND_SCATTER = 6
+"""And what the change must exceed, in median distances of the windows from their line: a busy host wanders for seconds,
+and of values that follow each other the statistic above thinks too highly."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEffort:
@@ -267,15 +275,28 @@ def trend(sample: Sample) -> Trend:
     """Mann and Kendall: of all pairs, how many more rise than fall, in standard deviations of chance.
 
     Ranks do not care how large an interruption was. Without trend the count has mean 0 and variance
-    n(n−1)(2n+5)/18; a trend also has to be large enough to matter.
+    n(n−1)(2n+5)/18. A trend also has to be large enough to matter, to go on, and to stand out.
     """
-    values = sample.values
+    values, rise = sample.values, slope(sample)
     rises = sum(_sign(later - earlier) for earlier, later in combinations(values, 2))
     deviation = math.sqrt(len(values) * (len(values) - 1) * (2 * len(values) + 5) / 18)
-    change = abs(slope(sample)) * (len(values) - 1)
+    change = abs(rise) * (len(values) - 1)
     if abs(rises) <= TREND_Z * deviation or change <= TREND_RISE * sample.median:
         return Trend.FLAT
+    if not _goes_on(values, rise) or change <= TREND_SCATTER * _scatter(values, rise):
+        return Trend.FLAT
     return Trend.GROWS if rises > 0 else Trend.FALLS
+
+
+def _goes_on(values: Sequence[float], rise: float) -> bool:
+    half = len(values) // 2
+    return all(slope(Sample(tuple(part))) / rise >= TREND_GOES_ON for part in (values[:half], values[-half:]))
+
+
+def _scatter(values: Sequence[float], rise: float) -> float:
+    """Median distance of the values from the line that rises so much from one to the next."""
+    level = [value - rise * place for place, value in enumerate(values)]
+    return median(abs(one - median(level)) for one in level)
 
 
 def slope(sample: Sample) -> float:

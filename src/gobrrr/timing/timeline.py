@@ -60,6 +60,8 @@ class Timeline:
     device: tuple[Span, ...] = ()
     """Kernels and transfers by start."""
     annotations: tuple[Span, ...] = ()
+    wall_s: float | None = None
+    """From the first recorded step's beginning to the last one's end, by the host's clock; unknown of a trace."""
 
 
 def timeline(events: Iterable[Mapping[str, Any]]) -> Timeline:

@@ -1,0 +1,36 @@
+"""Random generators: those that the step holds, and those that belong to everybody."""
+
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from gobrrr.timing.state.reach import root_package
+from gobrrr.timing.state.undo import PutBack
+
+
+def held_generators(things: Iterable[object]) -> Iterator[PutBack]:
+    import torch
+
+    for thing in things:
+        if isinstance(thing, torch.Generator):
+            yield partial(thing.set_state, thing.get_state())
+        elif isinstance(thing, random.Random):
+            yield partial(thing.setstate, thing.getstate())
+        elif root_package(type(thing).__module__) == "numpy" and hasattr(thing, "bit_generator"):
+            yield partial(setattr, thing.bit_generator, "state", thing.bit_generator.state)
+
+
+def global_generators() -> Iterator[PutBack]:
+    """Everybody's: numpy's only where it has been imported, an accelerator's only where it has been started."""
+    import torch
+
+    yield partial(random.setstate, random.getstate())
+    yield partial(torch.set_rng_state, torch.get_rng_state())
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        yield partial(numpy_random.set_state, numpy_random.get_state())
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    module: Any = None if accelerator is None else torch.get_device_module(accelerator)
+    if getattr(module, "is_initialized", bool)() and hasattr(module, "get_rng_state_all"):
+        yield partial(module.set_rng_state_all, module.get_rng_state_all())
