@@ -200,6 +200,12 @@ def test_a_verdict_on_the_batch_is_told_with_its_interval(gobrrr):
     assert "→ a larger batch costs almost nothing: overhead-bound" in out
 
 
+def test_a_step_that_beats_its_floor_puts_the_ceilings_in_doubt(gobrrr):
+    for window_s, doubted in ((1.0, False), (1e-12, True)):
+        history.keep(replace(full_exam(small_program()), window_step_s=(window_s,) * 3), print)
+        assert ("doubt: quicker than its floor" in gobrrr("show")[1]) is doubted
+
+
 # demo
 
 

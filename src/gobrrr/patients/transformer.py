@@ -37,8 +37,8 @@ class Transformer(nn.Module):
 
 
 def training() -> Workload:
-    """Small enough that two cores take a fraction of a second."""
+    """Small enough that two cores take a tenth of a second."""
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     model = Transformer(vocabulary=4096, width=256, heads=4, layers=4, length=128).to(device)
-    ids = torch.randint(4096, (8, 128), device=device)
+    ids = torch.randint(4096, (4, 128), device=device)
     return Workload(model, (ids, ids), optimizer=torch.optim.AdamW(model.parameters(), lr=1e-4))

@@ -224,6 +224,8 @@ def _sureness(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"while the step was timed the GPU had {used}"
     if diagnosis.busy_scale > 1.05:
         yield f"doubt: the device was busy for {units.times(diagnosis.busy_scale)} of the step; times were scaled down"
+    if diagnosis.fraction_of_floor is not None and diagnosis.fraction_of_floor > 1.05:
+        yield "doubt: quicker than its floor; the ceilings were measured on a busy machine: gobrrr machine --fresh"
     for warning in diagnosis.quality.warnings:
         yield f"doubt: {warning}"
 
