@@ -21,7 +21,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, schedule
 
 import workloads
-from gobrrr import schema, units
+from gobrrr import Workload, schema, units
 from gobrrr.diagnose.diagnosis import Diagnosis, diagnose
 from gobrrr.examination import examine
 from workloads import Step
@@ -35,7 +35,8 @@ class Case:
     """A workload with what its Diagnosis has to say; None where it may say anything."""
 
     name: str
-    make: Callable[[], Step]
+    make: Callable[[], Step | Workload]
+    """Of a Workload the batch is doubled too."""
     regime: str | None
     limiter: str | None
     share: float = 0.0
@@ -114,6 +115,11 @@ def does_not_find(code: str, found: Diagnosis, step: Step) -> str | None:
     return None if finds(code, found, step) else f"{code} is found"
 
 
+def doubling_shows_overhead(found: Diagnosis, _step: Step) -> str | None:
+    said = None if found.batch_test is None else found.batch_test.verdict
+    return None if said == "overhead" else f"the batch test says {said}"
+
+
 def idle_agrees(found: Diagnosis, step: Step) -> str | None:
     """Within 2 points of 1 − kernel time / T, the kernels timed by torch's profiler alone."""
     ours, theirs = found.idle_s / found.step_s, 1 - kernel_s(step) / found.step_s
@@ -129,7 +135,7 @@ def kernel_s(step: Step, warmup: int = 20, steps: int = 5) -> float:
             if number == warmup + steps:
                 torch.cuda.synchronize()
             profiler.step()
-    spans = (event for event in profiler.events() if event.device_type is DeviceType.CUDA)
+    spans = (event for event in profiler.events() if event.device_type == DeviceType.CUDA)
     own = (event for event in spans if not getattr(event, "is_user_annotation", False))
     return sum(event.time_range.elapsed_us() for event in own) * 1e-6 / steps
 
@@ -196,7 +202,13 @@ CUDA = (
     Case("many tiny ops", workloads.many_tiny_ops, "overhead", "host"),
     Case("tiny LSTM by hand", workloads.tiny_lstm, "overhead", "host"),
     *(
-        Case(f"BERT-large forward, batch {batch}", partial(workloads.bert_large_forward, batch), "overhead", "host")
+        Case(
+            f"BERT-large forward, batch {batch}",
+            partial(workloads.bert_large_forward, batch),
+            "overhead",
+            "host",
+            checks=(doubling_shows_overhead,),
+        )
         for batch in (1, 2, 4, 8)
     ),
     Case(
@@ -215,9 +227,9 @@ CUDA = (
 
 
 def row(case: Case, exams: Path | None) -> Row:
-    step = case.make()
+    made = case.make()
     start = perf_counter()
-    exam = examine(lambda: step, case.name)
+    exam = examine(lambda: made, case.name, batch_test=isinstance(made, Workload))
     examined_s = perf_counter() - start
     if exams is not None:
         schema.write(exam, exams / f"{case.name.replace(' ', '_').replace(',', '')}.json.gz")
@@ -233,7 +245,7 @@ def row(case: Case, exams: Path | None) -> Row:
         fraction_of_floor=found.fraction_of_floor,
         examined_s=examined_s,
         warnings=found.quality.warnings,
-        wrong=case.wrong(found, step),
+        wrong=case.wrong(found, made.step if isinstance(made, Workload) else made),
     )
 
 

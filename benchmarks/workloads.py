@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import transformers
 
+from gobrrr import Workload
+
 Step = Callable[[], object]
 
 DEVICE = str(torch.accelerator.current_accelerator(check_available=True) or "cpu")
@@ -157,15 +159,9 @@ def bert_large_compiled(**config: Any) -> Step:
     return _training(_bert(**config), compiled=True)
 
 
-def bert_large_forward(batch: int = 1, **config: Any) -> Step:
+def bert_large_forward(batch: int = 1, **config: Any) -> Workload:
     model = _bert(**config).bfloat16().eval()
-    ids = torch.randint(model.config.vocab_size, (batch, 64), device=model.device)
-
-    def step() -> None:
-        with torch.no_grad():
-            model(input_ids=ids)
-
-    return step
+    return Workload(model, {"input_ids": torch.randint(model.config.vocab_size, (batch, 64), device=model.device)})
 
 
 def gpt2(**config: Any) -> Step:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gobrrr.timing.host import FREE_LAUNCH_S, USUAL, host_s, steps_calls, waits
+from gobrrr.timing.host import FREE_LAUNCH_S, USUAL, host_s, host_share, steps_calls, waits
 from gobrrr.timing.timeline import Span, SpanKind, Timeline
 
 US = 1e-6
@@ -31,6 +31,18 @@ def test_without_waiting_the_host_needs_its_wall_time():
     recorded = stretch(call(0, 1), call(4, 5), call(9, 10), device=(busy(1, 12),))
     assert host_us(recorded, 1) == pytest.approx(10)
     assert host_us(recorded, 5) == pytest.approx(2)
+
+
+def test_a_host_that_never_waits_and_is_behind_needs_all_of_the_step_however_long_it_took():
+    for slower in (1, 3):
+        calls = [call(10 * slower * i, 10 * slower * i + 4) for i in range(3)]
+        recorded = stretch(*calls, device=tuple(busy(10 * slower * i + 4, 10 * slower * i + 6) for i in range(3)))
+        assert host_share(recorded, 1) == pytest.approx(1, abs=0.1)
+
+
+def test_a_host_that_runs_ahead_needs_what_it_took_of_what_the_device_took():
+    recorded = stretch(*(call(2 * i, 2 * i + 2) for i in range(5)), device=(busy(1, 101),))
+    assert host_share(recorded, 1) == pytest.approx(10 / 100)
 
 
 def test_waiting_in_a_sync_is_not_host_time_but_its_own_cost_is():

@@ -136,7 +136,10 @@ def test_attention_that_a_compiler_wrote_out_is_all_of_its_products_and_what_is_
         ran.pointwise(ran.tensor(8, 64, 64))
         ran.ops[-1] = replace(ran.ops[-1], name="triton_per_fused__safe_softmax_0")
         ran.op("bmm", OpClass.CONTRACTION, [ran.tensor(8, 64, 64)] * 2, [ran.tensor(8, 64, 32)])
-    assert traced(program.ops, ran.ops).fused_from == tuple((head,) for head in range(heads) for _ in range(3))
+    found = traced(program.ops, ran.ops)
+    assert found.fused_from == tuple((head,) for head in range(heads) for _ in range(3))
+    softmax = found.ops[1]
+    assert (softmax.cls, softmax.work.matrix_flops) == (OpClass.NORMALIZATION, 0)
 
 
 def test_without_a_compiler_each_op_does_itself():

@@ -1,5 +1,6 @@
 """What the host needs for a step, and where it waits. No torch here."""
 
+from collections.abc import Sequence
 from statistics import median
 
 from gobrrr.timing.timeline import Span, Timeline, merged, overlap_s
@@ -19,6 +20,23 @@ USUAL = 3
 """A call that takes more than so many times the usual launch waited: the queue was full, or the copy blocks."""
 
 
+def host_share(recorded: Timeline, steps: int) -> float | None:
+    """Of a step's time, what the host needs of it: a host that was slower or quicker while it was recorded than while
+    the step was timed, or that the recording slowed, was so for all of the step.
+    """
+    needed_s = host_s(recorded, steps)
+    return needed_s / period_s(recorded, steps) if needed_s is not None else None
+
+
+def period_s(recorded: Timeline, steps: int) -> float:
+    """What a step took while it was recorded, by the host's calls or by the device, whichever was the slower."""
+    return max(_wall_s(steps_calls(recorded)), _wall_s(recorded.device)) / steps
+
+
+def _wall_s(spans: Sequence[Span]) -> float:
+    return max((span.end_s for span in spans), default=0.0) - min((span.start_s for span in spans), default=0.0)
+
+
 def host_s(recorded: Timeline, steps: int) -> float | None:
     """Wall time of the calls of a step, less what they waited while the device ran.
 
@@ -29,8 +47,7 @@ def host_s(recorded: Timeline, steps: int) -> float | None:
         return None
     device = merged(recorded.device)
     usual_s = min(FREE_LAUNCH_S, median([call.seconds for call in calls if _is(call, _LAUNCHING)] or [0.0]))
-    wall_s = max(call.end_s for call in calls) - min(call.start_s for call in calls)
-    return (wall_s - sum(_waited_s(call, device, usual_s) for call in calls)) / steps
+    return (_wall_s(calls) - sum(_waited_s(call, device, usual_s) for call in calls)) / steps
 
 
 def steps_calls(recorded: Timeline) -> tuple[Span, ...]:

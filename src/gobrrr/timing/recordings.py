@@ -6,7 +6,7 @@ from typing import cast
 
 from gobrrr.machine import Ceilings
 from gobrrr.timing.clock import DeviceClock
-from gobrrr.timing.host import host_s, waits
+from gobrrr.timing.host import host_share, waits
 from gobrrr.timing.idle import gap_before_s, idle_shares, serial_idle_shares
 from gobrrr.timing.kernel import Kernel, Sync
 from gobrrr.timing.kernels import device_kernels, host_kernels
@@ -55,9 +55,9 @@ class Recordings:
         return None if self.timed is None else located(waits(self.timed, RECORDED_STEPS), self.lines)
 
     def host_s(self, step_s: float) -> float | None:
-        """The recording slows the host a little; in a step of T it cannot need more than T."""
-        found = None if self.timed is None else host_s(self.timed, RECORDED_STEPS)
-        return None if found is None else min(found, step_s)
+        """What the host needs of a step of T."""
+        share = None if self.timed is None else host_share(self.timed, RECORDED_STEPS)
+        return None if share is None else share * step_s
 
     def kernels(self, ran: Dispatched, ceilings: Ceilings, step_s: float) -> tuple[Kernel, ...]:
         if self.timed is not None:

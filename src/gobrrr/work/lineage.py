@@ -141,11 +141,16 @@ def _may_do(kernel: Op, op: Op) -> bool:
     if op.cls is not OpClass.CONTRACTION:
         return True
     if is_generated(kernel):
-        return "_tem_" in kernel.name or "gemm" in kernel.name
+        return _multiplies(kernel)
     if kernel.work is None or op.work is None:
         return True
     wanted = op.work.matrix_flops
     return wanted * (1 - SAME_FLOPS) <= kernel.work.matrix_flops <= wanted * (1 + SAME_FLOPS)
+
+
+def _multiplies(kernel: Op) -> bool:
+    """Whether a generated kernel comes from a template for products."""
+    return "_tem_" in kernel.name or "gemm" in kernel.name
 
 
 def _attentions_taken_apart(
@@ -172,16 +177,20 @@ def _launching(ops: Sequence[Op], phase: Phase) -> list[int]:
 
 
 def _described(op: Op, own: Sequence[Op]) -> Op:
-    """A generated kernel has its bytes from its operands and its FLOPs from the ops it does."""
+    """A generated kernel has its bytes from its operands and its FLOPs from the ops it does.
+
+    Products are done by kernels from a template alone: what lies between those of a written-out attention is none.
+    """
     lines = [part.source for part in own if part.source is not None]
     placed = replace(op, module=_common([part.module for part in own]), source=mode(lines) if lines else None)
     if not is_generated(op):
         return placed
-    counted = bool(own) and all(part.counted_by is CountedBy.FORMULA for part in own)
+    done = own if _multiplies(op) else [part for part in own if part.cls is not OpClass.CONTRACTION]
+    counted = bool(done) and all(part.counted_by is CountedBy.FORMULA for part in done)
     return replace(
         placed,
-        cls=min((part.cls for part in own), key=_LEADING.index, default=_class_by_name(op.name)),
-        work=_work(op, own),
+        cls=min((part.cls for part in done), key=_LEADING.index, default=_class_by_name(op.name)),
+        work=_work(op, done),
         counted_by=CountedBy.FORMULA if counted else CountedBy.DEFAULT,
     )
 
