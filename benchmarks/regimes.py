@@ -214,7 +214,7 @@ CUDA = (
     Case(
         "BERT-large training",
         workloads.bert_large,
-        "overhead",
+        None,  # how much of it is overhead depends on how quick the host is: 31 to 56 % were seen
         "host",
         checks=(idle_agrees, partial(does_not_find, "B202")),
     ),

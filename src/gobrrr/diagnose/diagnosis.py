@@ -1,6 +1,5 @@
 """The Diagnosis: where a step's time went, what limits it, and how far it is from its floors."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -13,11 +12,12 @@ from gobrrr.diagnose.findings import Case, Finding, find_all
 from gobrrr.diagnose.fusion import fused_floor
 from gobrrr.diagnose.modules import ModuleNode, module_tree
 from gobrrr.diagnose.regime import Regime
+from gobrrr.diagnose.rows import ClassRow, OpRow, class_rows, op_rows
 from gobrrr.exam import Exam, Quality
 from gobrrr.machine import datasheets
 from gobrrr.timing.kernel import Sync
-from gobrrr.work.op import CountedBy, Phase
-from gobrrr.work.work import Work, total
+from gobrrr.work.op import CountedBy
+from gobrrr.work.work import total
 
 CLOSE = 0.05
 """Two leading shares nearer than this are a tie: noise would decide which one is named."""
@@ -33,33 +33,6 @@ MOST_UNCOUNTED = 0.3
 class MachineName:
     name: str
     ceilings_from: str
-
-
-@dataclass(frozen=True, slots=True)
-class ClassRow:
-    flops: float
-    bytes: float
-    seconds: float
-    share: float
-    """Of busy time, as in the paper."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpRow:
-    name: str
-    cls: str
-    module: str
-    phase: str
-    source: str | None
-    calls: int
-    seconds: float
-    flops: float | None
-    bytes: float | None
-    floor_s: float | None
-    level: str | None
-    regime: str
-    fused_from: tuple[str, ...] | None
-    """Names of the program's ops that it does; None if nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,58 +187,6 @@ def coverage(kernels: Iterable[Attributed], busy_s: float) -> dict[str, float]:
     for one in kernels:
         seconds[CountedBy.UNKNOWN if one.op is None else one.op.counted_by] += one.seconds
     return {name: part / busy_s if busy_s else 0.0 for name, part in seconds.items()}
-
-
-def class_rows(kernels: Iterable[Attributed], busy_s: float) -> dict[str, ClassRow]:
-    groups: dict[str, list[Attributed]] = defaultdict(list)
-    for one in kernels:
-        groups[one.cls].append(one)
-    rows = {name: _class_row(group, busy_s) for name, group in groups.items()}
-    return dict(sorted(rows.items(), key=lambda item: -item[1].seconds))
-
-
-def _class_row(group: list[Attributed], busy_s: float) -> ClassRow:
-    work = total(one.work for one in group if one.work is not None)
-    seconds = sum(one.seconds for one in group)
-    return ClassRow(work.flops, work.bytes, seconds, seconds / busy_s if busy_s else 0.0)
-
-
-def op_rows(kernels: Iterable[Attributed], exam: Exam) -> tuple[OpRow, ...]:
-    """Grouped by name, shapes, types, module, phase and line; the longest first."""
-    groups: dict[tuple[object, ...], list[Attributed]] = defaultdict(list)
-    for one in kernels:
-        op = one.op
-        looks = None if op is None else (tuple(ref[2::2] for ref in op.inputs), op.module, op.phase, op.source)
-        groups[one.kernel.name, looks].append(one)
-    return tuple(sorted((_op_row(group, exam) for group in groups.values()), key=lambda row: -row.seconds))
-
-
-def _op_row(group: list[Attributed], exam: Exam) -> OpRow:
-    first, op = group[0], group[0].op
-    known = [one.work for one in group if one.work is not None]
-    work: Work | None = total(known) if len(known) == len(group) else None
-    floors = [one.floor.seconds for one in group if one.floor is not None]
-    return OpRow(
-        name=first.kernel.name,
-        cls=first.cls.value,
-        module=first.module,
-        phase=(Phase.OTHER if op is None else op.phase).value,
-        source=None if op is None else op.source,
-        calls=len(group),
-        seconds=sum(one.seconds for one in group),
-        flops=None if work is None else work.flops,
-        bytes=None if work is None else work.bytes,
-        floor_s=sum(floors) if len(floors) == len(group) else None,
-        level=None if first.floor is None else first.floor.level.value,
-        regime=first.regime.value,
-        fused_from=_program_names(first, exam),
-    )
-
-
-def _program_names(one: Attributed, exam: Exam) -> tuple[str, ...] | None:
-    if exam.program is None or one.kernel.fused_from is None:
-        return None
-    return tuple(exam.program.ops[index].name for index in one.kernel.fused_from)
 
 
 def _parts(kernels: Iterable[Attributed], part: str) -> dict[str, float]:

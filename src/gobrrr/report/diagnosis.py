@@ -1,6 +1,7 @@
 """The terminal view of a Diagnosis: the verdict first, then where the time goes."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -8,11 +9,11 @@ from rich.text import Text
 
 from gobrrr import units
 from gobrrr.diagnose.batch import BatchVerdict
-from gobrrr.diagnose.diagnosis import Diagnosis, OpRow
+from gobrrr.diagnose.diagnosis import Diagnosis
 from gobrrr.diagnose.findings import nothing_to_gain
 from gobrrr.diagnose.modules import largest
+from gobrrr.diagnose.rows import OpRow, layers_as_one
 from gobrrr.work.registry import canonical
-from gobrrr.work.tally import alike
 
 TOP_OPS = 10
 TOP_MODULES = 8
@@ -22,6 +23,7 @@ MOST_SYNC_LINES = 2
 BAR_WIDTH = 24
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
+_PHASES = {"forward": "fwd", "backward": "bwd", "optimizer": "opt", "other": "   "}
 _HALF = 0.5
 """If less of the leading regime is attained, the verdict says so: the units are occupied, not used."""
 
@@ -142,17 +144,20 @@ def _classes(diagnosis: Diagnosis) -> Table:
 
 
 def _ops(diagnosis: Diagnosis) -> Table:
-    table = _table("longest ops", "time", "", "of floor", "regime", "calls", "where")
-    table.columns[4].justify = table.columns[6].justify = "left"
-    for row in diagnosis.ops[:TOP_OPS]:
+    table = _table("longest ops", "time", "", "floor", "regime", "where")
+    table.columns[4].justify = table.columns[5].justify = "left"
+    table.expand = True
+    for column in table.columns:
+        column.no_wrap, column.overflow = True, "ellipsis"
+    table.columns[0].ratio, table.columns[5].ratio = 3, 4
+    for row in layers_as_one(diagnosis.ops)[:TOP_OPS]:
         table.add_row(
-            Text(_op_name(row)),
+            Text(f"{row.calls}× {_op_name(row)}"),
             units.seconds(row.seconds),
             units.percent(row.seconds / diagnosis.step_s, 0),
             units.percent(row.floor_s / row.seconds if row.floor_s is not None and row.seconds else None, 0),
             row.regime,
-            str(row.calls),
-            Text(f"{row.phase} {row.source or alike(row.module)}"),
+            Text(f"{_PHASES[row.phase]} {Path(row.source).name if row.source else row.module}"),
         )
     return table
 

@@ -62,7 +62,11 @@ def traced(program: Sequence[Op], dispatched: Sequence[Op]) -> Dispatched:
         for index, kernel in _attentions_taken_apart(program, dispatched, ours, theirs, found):
             found[kernel].append(index)
     fused_from = tuple(tuple(sorted(set(found[index]))) for index in range(len(dispatched)))
-    described = (_described(op, [program[i] for i in own]) for op, own in zip(dispatched, fused_from, strict=True))
+    looking_up = [op for op in program if op.cls is OpClass.INDEXING]
+    described = (
+        _described(op, [program[i] for i in own], [one for one in looking_up if canonical(one.name) in op.name])
+        for op, own in zip(dispatched, fused_from, strict=True)
+    )
     return Dispatched(tuple(_placed(list(described), fused_from)), fused_from)
 
 
@@ -176,7 +180,7 @@ def _launching(ops: Sequence[Op], phase: Phase) -> list[int]:
     return [index for index, op in enumerate(ops) if op.launches and op.phase is phase]
 
 
-def _described(op: Op, own: Sequence[Op]) -> Op:
+def _described(op: Op, own: Sequence[Op], looking_up: Sequence[Op]) -> Op:
     """A generated kernel has its bytes from its operands and its FLOPs from the ops it does.
 
     Products are done by kernels from a template alone: what lies between those of a written-out attention is none.
@@ -190,7 +194,7 @@ def _described(op: Op, own: Sequence[Op]) -> Op:
     return replace(
         placed,
         cls=min((part.cls for part in done), key=_LEADING.index, default=_class_by_name(op.name)),
-        work=_work(op, done),
+        work=_work(op, done, looking_up),
         counted_by=CountedBy.FORMULA if counted else CountedBy.DEFAULT,
     )
 
@@ -200,23 +204,23 @@ def _class_by_name(name: str) -> OpClass:
     return OpClass.NORMALIZATION if reduces else OpClass.ELEMENTWISE if "_poi_" in name else OpClass.OTHER
 
 
-def _work(kernel: Op, own: Sequence[Op]) -> Work:
+def _work(kernel: Op, own: Sequence[Op], looking_up: Sequence[Op]) -> Work:
     done = total(op.work for op in own if op.work is not None)
     return replace(
         done,
-        bytes_read=sum(_touched(ref, own, "bytes_read") for ref in dict.fromkeys(kernel.inputs)),
-        bytes_written=sum(_touched(ref, own, "bytes_written") for ref in dict.fromkeys(kernel.outputs)),
+        bytes_read=sum(_touched(ref, looking_up, "bytes_read") for ref in dict.fromkeys(kernel.inputs)),
+        bytes_written=sum(_touched(ref, looking_up, "bytes_written") for ref in dict.fromkeys(kernel.outputs)),
     )
 
 
-def _touched(operand: TensorRef, own: Sequence[Op], which: str) -> float:
-    """All of an operand, but of a table that an op looks up rows in no more than that op touches."""
-    looks_up = [
+def _touched(operand: TensorRef, looking_up: Sequence[Op], which: str) -> float:
+    """All of an operand, but of a table that an op in its name looks up rows in no more than that op touches."""
+    rows = [
         float(getattr(op.work, which))
-        for op in own
-        if op.cls is OpClass.INDEXING and op.work and any(_alike(ref, operand) for ref in (*op.inputs, *op.outputs))
+        for op in looking_up
+        if op.work and any(_alike(ref, operand) for ref in (*op.inputs, *op.outputs))
     ]
-    return min([distinct_bytes([operand]), *looks_up])
+    return min([distinct_bytes([operand]), *rows])
 
 
 def _alike(one: TensorRef, other: TensorRef) -> bool:
