@@ -16,7 +16,7 @@ from gobrrr.timing.kernel import Kernel, Sync
 from gobrrr.timing.kernels import device_kernels, host_kernels
 from gobrrr.timing.recording import recorded
 from gobrrr.timing.state import preserved
-from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepTimes, Trend, time_steps
+from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort, StepTimes, Trend, time_steps
 from gobrrr.timing.syncs import sync_lines
 from gobrrr.timing.timeline import Timeline, asked_for_within
 from gobrrr.work.op import Op
@@ -37,7 +37,13 @@ HOST_RECORDINGS = 3
 """Of a CPU step with its ops: an op's time is the median of them."""
 
 
-def examine(factory: Callable[[], Any], target: str, progress: Progress = lambda _number, _total, _what: None) -> Exam:
+def examine(
+    factory: Callable[[], Any],
+    target: str,
+    progress: Progress = lambda _number, _total, _what: None,
+    *,
+    effort: StepEffort | None = None,
+) -> Exam:
     """Counts a step, times it without a profiler, then records it with one, and puts everything back."""
     progress(1, 5, "building the workload")
     step, workload = made_step(factory)
@@ -49,7 +55,7 @@ def examine(factory: Callable[[], Any], target: str, progress: Progress = lambda
         ceilings = measured(device, only=needed_probes(program))
         progress(4, 5, "timing the step")
         clock = DeviceClock(device)
-        effort = CPU_STEP_EFFORT if device == "cpu" else CUDA_STEP_EFFORT
+        effort = effort or (CPU_STEP_EFFORT if device == "cpu" else CUDA_STEP_EFFORT)
         times: StepTimes = user_code(lambda: time_steps(step, clock, effort), "the step")
         progress(5, 5, "recording a few steps")
         return _recorded_exam(step, target, program, ceilings, times, clock)

@@ -15,6 +15,7 @@ COMMANDS = {
     "count": "FLOPs, bytes and memory of every op of a workload, on fake tensors.",
     "examine": "Time one step of a workload, join it with the work, and say what limits it.",
     "show": "Diagnose a kept Exam again, anywhere.",
+    "lab": "Test the article's claims on this machine.",
 }
 
 

@@ -1,0 +1,64 @@
+"""A run of the lab: every experiment that was asked for, one after the other, as one document."""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from time import perf_counter
+
+from gobrrr import schema
+from gobrrr.errors import UsageError
+from gobrrr.lab import batch, bert, fusion, intensity, overhead, peaks, sizes
+from gobrrr.lab.claim import untestable
+from gobrrr.lab.experiment import EXPERIMENTS, Experiment, Found
+from gobrrr.lab.result import Lab, Result
+from gobrrr.lab.site import NotHere, Site
+from gobrrr.machine import identify
+from gobrrr.machine.restore import free_caches
+
+Progress = Callable[[int, int, str], None]
+
+ORDER = tuple(module.__name__.rpartition(".")[2] for module in (peaks, intensity, fusion, overhead, batch, bert))
+"""From what the machine can do to what a model makes of it."""
+
+
+def run(names: Iterable[str], progress: Progress, size: sizes.Sizes | None = None) -> Lab:
+    """These experiments, or all; on the accelerator if there is one."""
+    chosen = [_named(name) for name in names or ORDER]
+    machine = identify()
+    size = size or (sizes.CUDA if machine.kind == "cuda" else sizes.CPU)
+    results = []
+    for number, one in enumerate(chosen, 1):
+        results.append(_result(one, Site(machine.device, size, _telling(progress, number, len(chosen), one.name))))
+        free_caches(machine)
+    return Lab(
+        device=machine.name,
+        torch=machine.torch,
+        threads=machine.threads,
+        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        experiments=tuple(results),
+    )
+
+
+def _result(one: Experiment, site: Site) -> Result:
+    began_s = perf_counter()
+    try:
+        found = one.run(site)
+    except NotHere as reason:
+        found = Found((), tuple(untestable(claim, str(reason)) for claim in one.claims), ())
+    return Result(
+        name=one.name,
+        question=one.question,
+        claims=found.claims,
+        points=tuple(schema.to_data(point) for point in found.points),
+        drawings=found.drawings,
+        seconds=perf_counter() - began_s,
+    )
+
+
+def _telling(progress: Progress, number: int, total: int, name: str) -> Callable[[str], None]:
+    return lambda what: progress(number, total, f"{name}: {what}")
+
+
+def _named(name: str) -> Experiment:
+    if name not in EXPERIMENTS:
+        raise UsageError(f"there is no experiment {name!r}; there are: {', '.join(ORDER)}")
+    return EXPERIMENTS[name]
