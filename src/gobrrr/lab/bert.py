@@ -6,6 +6,7 @@ scores, softmax and dropout as ops of their own.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gobrrr import units
@@ -71,7 +72,7 @@ def class_points(model: str, rows: Mapping[str, ClassRow]) -> list[ClassPoint]:
 
 
 def training(site: Site, layers: int) -> Workload:
-    """Forward and backward; no optimizer, as in the paper."""
+    """Forward and backward, also to the input, as inside a model; no optimizer, as in the paper."""
     import torch
     from torch import nn
 
@@ -80,7 +81,7 @@ def training(site: Site, layers: int) -> Workload:
     stack = nn.Sequential(*(encoder_layer(sizes.bert_hidden) for _ in range(layers))).to(site.device, dtype)
     shape = (sizes.bert_batch, sizes.bert_length, sizes.bert_hidden)
     x = torch.randn(shape, device=site.device, dtype=dtype, requires_grad=True)
-    return Workload(stack, x, loss=lambda out: out.sum())
+    return Workload(stack, x, loss=lambda out: out.sum(), reset=partial(setattr, x, "grad", None))
 
 
 def encoder_layer(hidden: int) -> "nn.Module":

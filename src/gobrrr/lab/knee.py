@@ -8,8 +8,8 @@ from statistics import fmean, pvariance
 def knee(x: Sequence[float], seconds: Sequence[float]) -> float | None:
     """Where the two segments meet, or None where the curve shows only one of them.
 
-    In log-log axes the segments have the slopes 0 and 1. Every way to share the points out between them is tried, each
-    segment is placed at its points' mean, and the way with the least squared distance counts.
+    In log-log axes the segments have the slopes 0 and 1. Every way to share the points out between them is tried, two
+    at least or none to each; a segment lies at its points' mean, and the way with the least squared distance counts.
     """
     flat = [math.log(t) for t in seconds]
     rising = [math.log(t) - math.log(place) for place, t in zip(x, seconds, strict=True)]
@@ -17,7 +17,7 @@ def knee(x: Sequence[float], seconds: Sequence[float]) -> float | None:
     def distance(split: int) -> float:
         return sum(pvariance(part) * len(part) for part in (flat[:split], rising[split:]) if part)
 
-    best = min(range(len(x) + 1), key=distance)
+    best = min((0, len(x), *range(2, len(x) - 1)), key=distance)
     if best in (0, len(x)):
         return None
     return math.exp(fmean(flat[:best]) - fmean(rising[best:]))

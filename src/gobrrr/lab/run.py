@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from time import perf_counter
 
 from gobrrr import schema
-from gobrrr.errors import UsageError
+from gobrrr.errors import GobrrrError, UsageError
 from gobrrr.lab import batch, bert, fusion, intensity, overhead, peaks, sizes
 from gobrrr.lab.claim import untestable
 from gobrrr.lab.experiment import EXPERIMENTS, Experiment, Found
@@ -39,11 +39,14 @@ def run(names: Iterable[str], progress: Progress, size: sizes.Sizes | None = Non
 
 
 def _result(one: Experiment, site: Site) -> Result:
+    """What cannot run here says why, and the others still run."""
+    import torch
+
     began_s = perf_counter()
     try:
         found = one.run(site)
-    except NotHere as reason:
-        found = Found((), tuple(untestable(claim, str(reason)) for claim in one.claims), ())
+    except (NotHere, GobrrrError, torch.OutOfMemoryError) as reason:
+        found = Found((), tuple(untestable(claim, str(reason).splitlines()[0]) for claim in one.claims), ())
     return Result(
         name=one.name,
         question=one.question,

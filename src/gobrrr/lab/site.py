@@ -68,13 +68,15 @@ class Site:
         program = counted_program(step)
         return _weighed(program, measured(self.device, only=needed_probes(program)), seconds, fused=fused)
 
-    def examined(self, step: Step, what: str) -> Weighed:
-        """Through the whole product: counted, timed, recorded and diagnosed."""
+    def examined(self, step: Step, what: str, *, fused: bool = False) -> Weighed:
+        """Through the whole product: counted, timed, recorded and diagnosed.
+
+        A compiled step whose kernels could not be linked to the program is weighed as that program after ideal fusion.
+        """
         self.tell(what)
         exam = examine(lambda: step, what, effort=self.sizes.effort)
         diagnosis = diagnose(exam)
-        if not _is_linked(exam):
-            assert exam.program is not None
+        if fused and exam.program is not None and not _is_linked(exam):
             return _weighed(exam.program, exam.ceilings, exam.step_s, fused=True)
         return Weighed(
             seconds=diagnosis.step_s,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -79,10 +80,10 @@ def _shown(drawing: Drawing, points: Iterable[Mapping[str, Any]]) -> Iterator[Ma
 
 
 def _drawn(drawing: Drawing, points: list[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    yield Text(drawing.title, style="bold")
     if drawing.kind == "bars":
         yield _bars(drawing, points)
         return
-    yield Text(drawing.title, style="bold")
     places = [(float(point[drawing.x.field]), float(point[drawing.y.field])) for point in points]
     for line in curve.draw(places, _TEXTS[drawing.x.unit], _TEXTS[drawing.y.unit], drawing.marks):
         yield Text(line)
@@ -90,8 +91,8 @@ def _drawn(drawing: Drawing, points: list[Mapping[str, Any]]) -> Iterator[Render
 
 def _bars(drawing: Drawing, points: list[Mapping[str, Any]]) -> Table:
     """As long as the value is of the largest; a share is as long as it is of all."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(Text(drawing.title), justify="right" if drawing.x.unit == "" else "left", overflow="fold")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(Text(drawing.x.title), justify="right" if drawing.x.unit == "" else "left", overflow="fold")
     table.add_column("")
     for column in (drawing.y, *drawing.beside):
         table.add_column(Text(column.title), justify="left" if column.unit == "text" else "right", overflow="fold")
@@ -107,9 +108,9 @@ def _said(point: Mapping[str, Any], column: Column) -> str:
     return _TEXTS[column.unit](point.get(column.field))
 
 
-def _claim(claim: Claim) -> Iterator[Text]:
+def _claim(claim: Claim) -> Iterator[RenderableType]:
     style = STYLES[claim.verdict]
     yield Text.assemble((f"{claim.id} ", "bold"), (claim.verdict.value, f"bold {style}"), f"  {claim.claimed}")
     if claim.measured is not None:
-        yield Text(f"    here: {claim.measured}")
-    yield Text(f"    why:  {claim.why}")
+        yield Padding(Text(f"here: {claim.measured}"), (0, 0, 0, 4))
+    yield Padding(Text(f"why: {claim.why}"), (0, 0, 0, 4))
