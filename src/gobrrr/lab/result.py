@@ -59,3 +59,5 @@ class Lab:
     made_at: str
     """ISO 8601, UTC."""
     experiments: tuple[Result, ...]
+    doubts: tuple[str, ...] = ()
+    """What was wrong with the machine meanwhile."""

@@ -1,6 +1,8 @@
 """A run of the lab: every experiment that was asked for, one after the other, as one document."""
 
+import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from time import perf_counter
 
@@ -11,7 +13,9 @@ from gobrrr.lab.claim import untestable
 from gobrrr.lab.experiment import EXPERIMENTS, Experiment, Found
 from gobrrr.lab.result import Lab, Result
 from gobrrr.lab.site import NotHere, Site
-from gobrrr.machine import identify
+from gobrrr.machine import Machine, identify
+from gobrrr.machine.cpu_state import cpu_state
+from gobrrr.machine.doubts import CpuState, cpu_doubts, host_doubts
 from gobrrr.machine.restore import free_caches
 
 Progress = Callable[[int, int, str], None]
@@ -26,16 +30,25 @@ def run(names: Iterable[str], progress: Progress, size: sizes.Sizes | None = Non
     machine = identify()
     size = size or (sizes.CUDA if machine.kind == "cuda" else sizes.CPU)
     results = []
+    before = _host(machine)
     for number, one in enumerate(chosen, 1):
         results.append(_result(one, Site(machine.device, size, _telling(progress, number, len(chosen), one.name))))
         free_caches(machine)
+    doubts = (cpu_doubts if machine.kind == "cpu" else host_doubts)(before, _host(machine))
     return Lab(
         device=machine.name,
         torch=machine.torch,
         threads=machine.threads,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         experiments=tuple(results),
+        doubts=tuple(doubt.what for doubt in doubts),
     )
+
+
+def _host(machine: Machine) -> CpuState:
+    """The compilers that we start are no strangers."""
+    state = cpu_state(machine.threads if machine.kind == "cpu" else 1)
+    return replace(state, own_s=sum(os.times()[:4]))
 
 
 def _result(one: Experiment, site: Site) -> Result:

@@ -34,6 +34,7 @@ def render(lab: Lab, next_command: str) -> RenderableType:
         Text.assemble(("gobrrr lab ", "bold"), f"· {lab.device} · torch {lab.torch} · {lab.threads} threads"),
         *(part for result in lab.experiments for part in _experiment(result)),
         "",
+        *(Text(f"doubt: {doubt}", style="yellow") for doubt in lab.doubts),
         Text(tally(lab), style="bold"),
         Text(f"next: {next_command}", style="bold"),
     )
@@ -112,5 +113,5 @@ def _claim(claim: Claim) -> Iterator[RenderableType]:
     style = STYLES[claim.verdict]
     yield Text.assemble((f"{claim.id} ", "bold"), (claim.verdict.value, f"bold {style}"), f"  {claim.claimed}")
     if claim.measured is not None:
-        yield Padding(Text(f"here: {claim.measured}"), (0, 0, 0, 4))
-    yield Padding(Text(f"why: {claim.why}"), (0, 0, 0, 4))
+        yield Padding(Text(f"here: {claim.measured}"), (0, 0, 0, 4), expand=False)
+    yield Padding(Text(f"why: {claim.why}"), (0, 0, 0, 4), expand=False)
