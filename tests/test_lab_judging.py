@@ -219,6 +219,16 @@ def test_a_flat_step_of_a_small_model_that_is_not_overhead_refutes():
     assert verdicts(batch.judge(points, 180))["c13"] is Verdict.IN_PART
 
 
+@pytest.mark.parametrize(("half", "dtype", "item"), [("bfloat16", "bf16", 2), ("float32", "fp32", 4)])
+def test_at_the_ridge_batch_products_and_bytes_take_equally_long(half, dtype, item):
+    width = 8192
+    rows = batch.ridge_batch(width, half, H200)
+    computing_s = 2 * rows * width**2 / H200.matmul_flops_per_s[dtype]
+    moving_s = item * (width**2 + 2 * rows * width) / H200.dram_bytes_per_s
+    assert computing_s == pytest.approx(moving_s)
+    assert batch.ridge_batch(100, "bfloat16", H200) is None  # too narrow: never compute-bound
+
+
 def test_the_papers_own_table_confirms_the_paper():
     """250 and 700 are rounded from its shares of FLOPs and time."""
     rows = {

@@ -6,6 +6,7 @@ from itertools import pairwise
 from math import log2
 
 from gobrrr import units
+from gobrrr.dtypes import ITEM_BYTES, dtype_name
 from gobrrr.lab.claim import Claim, judged, near, share
 from gobrrr.lab.experiment import Found, experiment
 from gobrrr.lab.result import Column, Drawing
@@ -48,7 +49,7 @@ def batch(site: Site) -> Found:
     with torch.no_grad():
         points = [_point(site, SMALL, rows, sizes.small_width, sizes.small_depth) for rows in sizes.small_batches]
         points += [_point(site, LARGE, rows, sizes.large_width, sizes.large_depth) for rows in sizes.large_batches]
-    return Found(points, judge(points, ridge_batch(site, ceilings)), tuple(_drawings()))
+    return Found(points, judge(points, ridge_batch(sizes.large_width, sizes.half, ceilings)), tuple(_drawings()))
 
 
 def _point(site: Site, model: str, rows: int, width: int, depth: int) -> Batch:
@@ -73,16 +74,13 @@ def _layers(site: Site, rows: int, width: int, depth: int) -> Step:
     return step
 
 
-def ridge_batch(site: Site, ceilings: Ceilings) -> float | None:
+def ridge_batch(width: int, half: str, ceilings: Ceilings) -> float | None:
     """Where 2·B·D² FLOPs at P take as long as D² + 2·B·D elements at W: B = r·D / (D − 2r), r = item·P / 2W."""
-    import torch
-
-    item = getattr(torch, site.sizes.half).itemsize
-    mode = {"bfloat16": "bf16", "float32": "fp32"}[site.sizes.half]
-    peak, memory = ceilings.matmul_flops_per_s.get(mode), ceilings.dram_bytes_per_s
+    dtype = dtype_name(f"torch.{half}") or half
+    peak, memory = ceilings.matmul_flops_per_s.get(dtype), ceilings.dram_bytes_per_s
     if not peak or not memory:
         return None
-    ridge, width = item * peak / (2 * memory), site.sizes.large_width
+    ridge = ITEM_BYTES[dtype] * peak / (2 * memory)
     return ridge * width / (width - 2 * ridge) if width > 2 * ridge else None
 
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from gobrrr.lab.claim import Claim
 
-Unit = Literal["s", "FLOP/s", "B/s", "B", "FLOP/B", "%", "x", "", "text"]
+Unit = Literal["s", "FLOP/s", "B/s", "B", "FLOP/B", "%", "", "text"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ _TEXTS: Mapping[str, Callable[[Any], str]] = {
     "B": units.moved,
     "FLOP/B": units.per_byte,
     "%": lambda value: units.percent(value, 1 if value is None or 0.01 <= value < 0.995 else 2),
-    "x": units.times,
     "": units.count,
     "text": lambda value: units.UNKNOWN if value is None else str(value),
 }
