@@ -57,7 +57,7 @@ CUDA = Sizes(
 CPU = Sizes(
     effort=StepEffort(warmup_steps=8, warmup_s=1, window_s=0.02, window_steps=1, windows=10, budget_s=1),
     elements=1 << 24,
-    repeats=(1, 4, 8, 16, 32, 64, 128, 256),
+    repeats=(1, 4, 16, 32, 48, 64, 128),
     op_elements=(1 << 8, 1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22),
     ops=50,
     python_additions=100_000,
