@@ -106,7 +106,7 @@ def test_the_sweep_multiplies_more_and_moves_the_same(monkeypatch, repeats):
     seen = Site("cpu", TINY, lambda what: None).weighed(step, "the sweep", fused=True)
     assert seen.bytes == 8 * TINY.elements
     assert seen.flops == repeats * TINY.elements
-    assert seen.regime == ("bandwidth" if repeats < intensity.ridge_repeats(CPU) else "compute")
+    assert seen.regime == ("bandwidth" if repeats < intensity.Rates.of(CPU).ridge else "compute")
 
 
 def test_without_a_compiler_what_needs_one_says_so_and_the_rest_runs(monkeypatch):

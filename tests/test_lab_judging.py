@@ -28,6 +28,9 @@ H200 = Ceilings(
 )
 
 
+RATES = intensity.Rates.of(H200)
+
+
 def verdicts(claims: tuple[Claim, ...]) -> dict[str, Verdict]:
     assert all(claim.claimed == CLAIMED[claim.id] for claim in claims)
     return {claim.id: claim.verdict for claim in claims}
@@ -80,7 +83,7 @@ def test_the_knee_of_a_recorded_sweep_is_near_the_measured_ridge():
     """An H200's compiled multiply-adds over 2²⁶ fp32: one slot an operation, as a multiplication is."""
     repeats = [1, 4, 16, 32, 64, 128, 256]
     milliseconds = [0.190, 0.165, 0.167, 0.165, 0.221, 0.329, 0.580]
-    assert 1 / 1.5 < knee(repeats, milliseconds) / intensity.ridge_repeats(H200) < 1.5
+    assert 1 / 1.5 < knee(repeats, milliseconds) / RATES.ridge < 1.5
 
 
 def sweep(ceilings: Ceilings, *, reached: float = 1.0) -> list[intensity.Repeat]:
@@ -100,13 +103,13 @@ def sweep(ceilings: Ceilings, *, reached: float = 1.0) -> list[intensity.Repeat]
 
 def test_an_ideal_machine_confirms_the_sweep():
     """But for the rule of thumb: at 32 operations it is at 55 % of its peak, and its bytes still take longer."""
-    judged = verdicts(intensity.judge(sweep(H200), H200))
+    judged = verdicts(intensity.judge(sweep(H200), RATES))
     assert judged == {"c07": Verdict.HOLDS, "c08": Verdict.HOLDS, "c17": Verdict.IN_PART}
 
 
 def test_a_machine_that_cannot_fill_its_units_bends_too_early():
     """At 30 % of the peak nothing reaches half of it."""
-    judged = {claim.id: claim for claim in intensity.judge(sweep(H200, reached=0.3), H200)}
+    judged = {claim.id: claim for claim in intensity.judge(sweep(H200, reached=0.3), RATES)}
     assert judged["c08"].checks[0].passes is False
     assert judged["c17"].verdict is Verdict.UNTESTABLE
     assert "does not fill the units" in judged["c17"].why
@@ -122,9 +125,9 @@ def test_the_regime_changes_once_and_for_all():
 def test_an_accelerator_has_matrix_units_and_a_cpu_has_none():
     rates = peaks.rates(H200, datasheets.find("NVIDIA H200"))
     assert {one.name: one.of_datasheet for one in rates}["bf16"] == pytest.approx(0.8, abs=0.01)
-    assert set(verdicts(peaks.judge(rates, H200.dram_bytes_per_s)).values()) == {Verdict.HOLDS}
+    assert set(verdicts(peaks.judge(rates)).values()) == {Verdict.HOLDS}
     cpu = replace(CPU, matmul_flops_per_s={"fp32": 50e9, "bf16": 5e9})
-    judged = peaks.judge(peaks.rates(cpu, None), cpu.dram_bytes_per_s)
+    judged = peaks.judge(peaks.rates(cpu, None))
     assert set(verdicts(judged).values()) == {Verdict.FAILS}
     assert "the same units do both" in judged[0].why
 

@@ -13,7 +13,7 @@ from gobrrr.lab.claim import Check, Claim, judged, near, untestable
 from gobrrr.lab.compiling import compiled
 from gobrrr.lab.experiment import Found, experiment
 from gobrrr.lab.result import Column, Drawing
-from gobrrr.lab.site import NotHere, Site
+from gobrrr.lab.site import NotHere, Site, known
 from gobrrr.workload import Step
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Way:
 def fusion(site: Site) -> Found:
     import torch
 
-    memory = site.ceilings("dram", "cache").dram_bytes_per_s
+    memory = known(site.ceilings("dram", "cache").dram_bytes_per_s, "memory bandwidth")
     bench = _Ways(site, [], {})
     x = torch.rand(site.sizes.elements, device=site.device)
     with torch.no_grad():
@@ -175,7 +175,7 @@ def _epilogue(ways: _Ways) -> None:
 
 
 def judge(
-    points: Sequence[Way], memory_bytes_per_s: float | None, error: float, missing: str | None = None
+    points: Sequence[Way], memory_bytes_per_s: float, error: float, missing: str | None = None
 ) -> tuple[Claim, ...]:
     ways = {way.name: way for way in points}
     activations = _same_cost([way for way in points if way.group == "activation"])
@@ -189,7 +189,7 @@ def judge(
     )
 
 
-def _fused_pair(ways: Mapping[str, Way], memory: float | None) -> Claim:
+def _fused_pair(ways: Mapping[str, Way], memory: float) -> Claim:
     one, pair, fused = (ways[name] for name in ("one cos", "cos of cos", "cos of cos, fused"))
     return judged(
         "c09",
@@ -203,8 +203,8 @@ def _fused_pair(ways: Mapping[str, Way], memory: float | None) -> Claim:
     )
 
 
-def _what_binds(way: Way, memory: float | None, what: str) -> str:
-    moving = units.seconds(way.bytes / memory if memory else None)
+def _what_binds(way: Way, memory: float, what: str) -> str:
+    moving = units.seconds(way.bytes / memory)
     if way.regime == "compute":
         return f"{what} is compute-bound here: its arithmetic takes {units.seconds(way.floor_s)}, its bytes {moving}"
     return f"{what} is {way.regime}-bound: its bytes take {moving} and hide its arithmetic"
@@ -242,16 +242,15 @@ def _fused_chain(ways: Mapping[str, Way], error: float) -> Claim:
     )
 
 
-def _round_trips(ways: Mapping[str, Way], memory: float | None) -> Claim:
+def _round_trips(ways: Mapping[str, Way], memory: float) -> Claim:
     cast, plain, around = (ways[name] for name in ("cast", "scale", "cast, scale, cast"))
     compiled_s = [ways[name].seconds for name in ("cast, scale, cast, fused", "scale, compiled")]
-    trip = cast.seconds * memory / cast.bytes if memory else None
     eager, fused = around.seconds / plain.seconds, compiled_s[0] / compiled_s[1]
     return judged(
         "c23",
         f"with two casts {units.times(eager)} eager, {units.times(fused)} compiled",
         [
-            Check("a cast's time over that of its bytes", trip, 0.8, 1.5),
+            Check("a cast's time over that of its bytes", cast.seconds * memory / cast.bytes, 0.8, 1.5),
             Check("eager, with casts over without", eager, low=2),
             Check("compiled, with casts over without: 2 if they were trips too", fused, low=2),
         ],

@@ -13,7 +13,7 @@ from gobrrr.lab.compiling import compiled
 from gobrrr.lab.experiment import Found, experiment
 from gobrrr.lab.knee import knee
 from gobrrr.lab.result import Column, Drawing
-from gobrrr.lab.site import Site
+from gobrrr.lab.site import Site, known
 from gobrrr.machine import Ceilings
 
 if TYPE_CHECKING:
@@ -40,15 +40,34 @@ class Repeat:
     regime: str
 
 
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What the machine can do with an element."""
+
+    multiplications_per_s: float
+    """One a slot: half of the rate that counts a multiply-add as two."""
+    bytes_per_s: float
+
+    @classmethod
+    def of(cls, ceilings: Ceilings) -> "Rates":
+        vector = known(ceilings.vector_flops_per_s.get("fp32"), "the vector rate")
+        return cls(vector / 2, known(ceilings.dram_bytes_per_s, "memory bandwidth"))
+
+    @property
+    def ridge(self) -> float:
+        """r·N/M = 8·N/W: the multiplications per element that take as long as its bytes."""
+        return self.multiplications_per_s * BYTES_PER_ELEMENT / self.bytes_per_s
+
+
 @experiment("how many operations per element until arithmetic limits, not memory?", "c07", "c08", "c17")
 def intensity(site: Site) -> Found:
     import torch
 
-    ceilings = site.ceilings("vector.fp32", "dram", "cache")
+    rates = Rates.of(site.ceilings("vector.fp32", "dram", "cache"))
     x = torch.rand(site.sizes.elements, device=site.device)
     out = torch.empty_like(x)
     points = [_point(site, repeats, x, out) for repeats in site.sizes.repeats]
-    return Found(points, judge(points, ceilings), (_curve(points, ceilings), _BARS))
+    return Found(points, judge(points, rates), (_curve(points, rates), _BARS))
 
 
 def multiplied(repeats: int) -> Callable[["torch.Tensor", "torch.Tensor"], None]:
@@ -77,20 +96,12 @@ def _point(site: Site, repeats: int, x: "torch.Tensor", out: "torch.Tensor") -> 
     )
 
 
-def ridge_repeats(ceilings: Ceilings) -> float | None:
-    """r·N/(V/2) = 8·N/W: the multiplications per element that take as long as its bytes."""
-    vector, memory = ceilings.vector_flops_per_s.get("fp32"), ceilings.dram_bytes_per_s
-    return vector / 2 * BYTES_PER_ELEMENT / memory if vector and memory else None
+def judge(points: Sequence[Repeat], rates: Rates) -> tuple[Claim, ...]:
+    return (_unary(points[0], rates), _turn(points, rates), _half_of_peak(points, rates.multiplications_per_s))
 
 
-def judge(points: Sequence[Repeat], ceilings: Ceilings) -> tuple[Claim, ...]:
-    return (_unary(points[0], ceilings), _turn(points, ceilings), _half_of_peak(points, ceilings))
-
-
-def _unary(one: Repeat, ceilings: Ceilings) -> Claim:
-    vector, memory = ceilings.vector_flops_per_s.get("fp32"), ceilings.dram_bytes_per_s
-    of_peak = one.flops_per_s / (vector / 2) if vector else None
-    of_memory = one.bytes_per_s / memory if memory else None
+def _unary(one: Repeat, rates: Rates) -> Claim:
+    of_peak, of_memory = one.flops_per_s / rates.multiplications_per_s, one.bytes_per_s / rates.bytes_per_s
     return judged(
         "c07",
         f"{units.per_byte(one.intensity)}, {units.flops_per_s(one.flops_per_s)}",
@@ -103,47 +114,38 @@ def _unary(one: Repeat, ceilings: Ceilings) -> Claim:
     )
 
 
-def _turn(points: Sequence[Repeat], ceilings: Ceilings) -> Claim:
-    found, expected = _knee(points), ridge_repeats(ceilings)
-    change = regime_change(points)
-    plateau = max(point.flops_per_s for point in points)
-    vector = ceilings.vector_flops_per_s.get("fp32")
+def _turn(points: Sequence[Repeat], rates: Rates) -> Claim:
+    found, change = _knee(points), regime_change(points)
+    reached = max(point.flops_per_s for point in points) / rates.multiplications_per_s
     return judged(
         "c08",
         f"knee at {units.count(found)} multiplications, {units.count(_paired(found))} operations if paired",
         [
-            near("knee, against vector rate over bandwidth", found, expected, 1.5),
+            near("knee, against vector rate over bandwidth", found, rates.ridge, 1.5),
             near("operations per element at the knee, against 100", _paired(found), 100, 2),
             near("where diagnose turns from bandwidth to compute, against the knee", change, found, 2),
         ],
-        f"the machine's rates put it at {units.count(expected)} multiplications; the longest chains reach "
-        f"{units.percent(plateau / (vector / 2) if vector else None, 0)} of the peak; diagnose turns to compute at "
-        f"{units.count(change)}",
+        f"the machine's rates put it at {units.count(rates.ridge)} multiplications; the longest chains reach "
+        f"{units.percent(reached, 0)} of the peak; diagnose turns to compute at {units.count(change)}",
     )
 
 
-def _half_of_peak(points: Sequence[Repeat], ceilings: Ceilings) -> Claim:
+def _half_of_peak(points: Sequence[Repeat], peak: float) -> Claim:
     """The regime is the diagnosis's, the fraction of peak the article's."""
-    vector = ceilings.vector_flops_per_s.get("fp32")
-    high = [point for point in points if vector and point.flops_per_s >= HALF * vector / 2]
-    low = [point for point in points if vector and point.flops_per_s < HALF * vector / 2]
-    moving = sum(point.regime != "compute" for point in high)
-    slack = sum(point.regime == "compute" for point in low)
-    why = f"{len(high)} of {len(points)} points reach half of the peak"
-    if moving:
-        why += (
-            f"; {moving} of them is still bound by bandwidth: between half of the ridge and the ridge bytes take longer"
-        )
-    if slack:
-        why += f"; {slack} below half are compute-bound all the same: the compiled loop does not fill the units"
+    high = [point.regime for point in points if point.flops_per_s >= HALF * peak]
+    low = [point.regime for point in points if point.flops_per_s < HALF * peak]
+    slack = low.count("compute")
+    moving = len(high) - high.count("compute")
     return judged(
         "c17",
         f"{len(points) - moving - slack} of {len(points)} points agree",
         [
-            share("of the points at half of peak or more, compute-bound", [p.regime == "compute" for p in high]),
-            share("of the points below, not compute-bound", [point.regime != "compute" for point in low]),
+            share("of the points at half of peak or more, compute-bound", [regime == "compute" for regime in high]),
+            share("of the points below, not compute-bound", [regime != "compute" for regime in low]),
         ],
-        why,
+        f"{len(high)} of {len(points)} points reach half of the peak"
+        + (f"; of them {moving} below the ridge, where bytes still take longer" if moving else "")
+        + (f"; of the others {slack} beyond the ridge: the loop does not fill the units" if slack else ""),
     )
 
 
@@ -165,8 +167,8 @@ def _paired(repeats: float | None) -> float | None:
     return None if repeats is None else 2 * repeats
 
 
-def _curve(points: Sequence[Repeat], ceilings: Ceilings) -> Drawing:
-    marks = {"knee": _knee(points), "ridge": ridge_repeats(ceilings)}
+def _curve(points: Sequence[Repeat], rates: Rates) -> Drawing:
+    marks = {"knee": _knee(points), "ridge": rates.ridge}
     return Drawing(
         "curve",
         "time against multiplications per element",

@@ -22,6 +22,13 @@ class NotHere(Exception):
     """This machine cannot do it; the sentence says why."""
 
 
+def known(value: float | None, what: str) -> float:
+    """What an experiment cannot do without."""
+    if not value:
+        raise NotHere(f"{what} could not be measured on this machine")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Weighed:
     """A step's time beside its work."""
