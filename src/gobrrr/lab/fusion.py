@@ -236,8 +236,8 @@ def _fused_chain(ways: Mapping[str, Way], error: float) -> Claim:
             Check("the chain apart over fused", apart.seconds / fused.seconds, low=2),
             Check("largest relative difference of the results", error, high=1e-6),
         ],
-        f"the bytes fall by {units.times(apart.bytes / fused.bytes)}; a product, which they do not bind, gains "
-        f"{units.times(product.seconds / epilogue.seconds)} from its bias in the epilogue and "
+        f"the bytes fall by {units.times(apart.bytes / fused.bytes)}; a product, which they do not bind, runs "
+        f"{units.times(product.seconds / epilogue.seconds)} as fast with its bias in the epilogue and "
         f"{units.times(product.seconds / ways['all, compiled'].seconds)} compiled",
     )
 
