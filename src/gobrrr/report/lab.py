@@ -57,6 +57,7 @@ def markdown(lab: Lab) -> str:
         for one in sorted(claims(lab), key=lambda claim: claim.id)
     ]
     head = f"{lab.device}, torch {lab.torch}, {lab.made_at[:10]}: {tally(lab)}."
+    head += "".join(f" Doubt: {doubt}." for doubt in lab.doubts)
     return "\n".join([head, "", "| | claimed | measured | verdict | why |", "|---|---|---|---|---|", *rows]) + "\n"
 
 
