@@ -20,10 +20,11 @@ LAYERS = (
     ("examination", "diagnose", "history"),
     ("predict",),
     ("treat",),
+    ("lab",),
     ("report",),
     ("ranks",),
     ("gobrrr",),  # the public face in gobrrr/__init__.py
-    ("lab", "patients", "integrations"),
+    ("patients", "integrations"),
     ("cli",),
 )
 """The parts of the package from left to right: a part imports from its own layer and from those before it."""

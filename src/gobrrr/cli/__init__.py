@@ -16,6 +16,7 @@ COMMANDS = {
     "examine": "Time one step of a workload, join it with the work, and say what limits it.",
     "show": "Diagnose a kept Exam again, anywhere.",
     "demo": "Examine a small built-in transformer, explained as it goes.",
+    "lab": "Test the article's claims on this machine.",
 }
 
 

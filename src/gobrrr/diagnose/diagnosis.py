@@ -98,7 +98,7 @@ def diagnose(exam: Exam) -> Diagnosis:
     seconds = regime_seconds(kernels, exam.step_s - busy_s)
     shares = {name: part / exam.step_s for name, part in seconds.items()}
     work = total(one.work for one in kernels if one.work is not None)
-    host_s = exam.step_s - busy_s if exam.serial else exam.host_s
+    host_s = max(0.0, exam.step_s - busy_s) if exam.serial else exam.host_s  # rounding
     device_s = busy_s if exam.serial else min(exam.step_s, busy_s + queued_gaps_s(exam.kernels, exam.gap_before_s))
     floors = None if exam.program is None else fused_floor(exam.program, exam.ceilings)
     fused = None if floors is None else floors.seconds
