@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from gobrrr import units
 from gobrrr.errors import CannotDecide, Missing, ProgramFailed, UsageError
 from gobrrr.exam import BatchTest, Exam, Quality
 from gobrrr.machine import Ceilings, identify, measured
@@ -28,6 +29,9 @@ Progress = Callable[[int, int, str], None]
 MOST_CHANGE = 0.05
 """Of the work from step to step: within, as when a router sends a few tokens elsewhere, the numbers hold as well as
 times do, and a warning is enough."""
+
+MOSTLY_LINKED = 0.9
+"""Of busy time: with less of it linked to ops, what is missing may be what matters."""
 
 
 def examine(
@@ -136,6 +140,7 @@ def _exam(
     target: str, device: str, counted: Counted, ceilings: Ceilings, times: StepTimes, recordings: Recordings
 ) -> Exam:
     kernels = recordings.kernels(counted.ran, ceilings, times.step_s)
+    linked = _linked_share(kernels)
     idle_s = times.step_s - sum(kernel.seconds for kernel in kernels)
     return Exam(
         target=target,
@@ -156,10 +161,10 @@ def _exam(
         peak_memory_bytes=(counted.compiled or counted.program).memory.peak_bytes,
         gpu_util_percent=None,
         quality=Quality(
-            linked_share=_linked_share(kernels),
+            linked_share=linked,
             steady=times.warm_up.is_steady,
             growing=times.trend is Trend.GROWS,
-            warnings=times.doubts,
+            warnings=(*times.doubts, *_unlinked(linked)),
         ),
         gap_before_s=recordings.gap_before_s,
         idle=recordings.idle(len(counted.ran.ops), ceilings, idle_s),
@@ -170,6 +175,15 @@ def _linked_share(kernels: tuple[Kernel, ...]) -> float | None:
     busy_s = sum(kernel.seconds for kernel in kernels)
     linked_s = sum(kernel.seconds for kernel in kernels if kernel.fused_from is not None)
     return linked_s / busy_s if busy_s else None
+
+
+def _unlinked(linked_share: float | None) -> tuple[str, ...]:
+    if linked_share is None or linked_share >= MOSTLY_LINKED:
+        return ()
+    unlinked = units.percent(1 - linked_share, 0)
+    return (
+        f"{unlinked} of busy time, as of a CUDA graph captured beforehand, has no op that launched it: not counted",
+    )
 
 
 def _used(exam: Exam, uses: list[GpuUse]) -> Exam:
