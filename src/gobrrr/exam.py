@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from gobrrr.errors import BadInput
 from gobrrr.machine.ceilings import Ceilings
+from gobrrr.machine.doubts import Doubt
 from gobrrr.stats import Interval, Sample
 from gobrrr.timing.kernel import Kernel, Sync
 from gobrrr.work.op import Op
@@ -38,6 +39,18 @@ class BatchTest:
     """What the step with twice the batch must move."""
     problem: str | None = None
     """Why there are no times: one sentence on what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """What torch.compile did until the step was timed."""
+
+    breaks: Mapping[str, int]
+    """Reasons why a graph ended early, with how often."""
+    recompiles: tuple[str, ...]
+    """Which guard failed, once for each time that something was compiled again."""
+    gave_up: bool
+    """Something was compiled again so often that it runs uncompiled now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +92,14 @@ class Exam:
     idle: Mapping[str, float] | None = None
     """Idle time by cause, as fractions of it."""
     batch_test: BatchTest | None = None
+    compilation: Compilation | None = None
+    """None where nothing was compiled."""
+    allocation_retries: int | None = None
+    """How often the allocator found no memory and gave back what it had kept, until the step was timed."""
+    padding: float | None = None
+    """Of the tokens, as fraction: those that the inputs' mask marks as none."""
+    device_doubts: tuple[Doubt, ...] = ()
+    """What was wrong with the device while the step was timed."""
 
     def __post_init__(self) -> None:
         """An Exam is a file, and files come from strangers."""
