@@ -12,8 +12,9 @@ NOTABLE = 0.02
     "B108",
     "allocator stalls",
     explanation=(
-        "The driver was asked for memory, or given some back, in the middle of the step. Such calls wait for the device "
-        "and take as long as a hundred kernels. torch keeps freed memory so that a steady step needs none of them."
+        "The driver was asked for memory, or given some back, in the middle of the step. Such calls wait for the "
+        "device and take as long as a hundred kernels. torch keeps freed memory so that a steady step needs none of "
+        "them."
     ),
     reads="idle time inside cudaMalloc, cudaFree and the like of 2 % of the step or more",
     treatment="no torch.cuda.empty_cache() in the loop; PYTORCH_ALLOC_CONF=expandable_segments:True; a smaller peak",
@@ -31,7 +32,10 @@ def allocator(case: Case) -> Stake | None:
     return case.saving(
         0.0,
         (
-            f"{seconds(waited_s)} idle while memory was allocated or freed, {percent(waited_s / case.exam.step_s)} of the step",
+            (
+                f"{seconds(waited_s)} idle while memory was allocated or freed, "
+                f"{percent(waited_s / case.exam.step_s)} of the step"
+            ),
             *([f"the allocator ran out {retries} times and gave back what it kept"] if retries else []),
         ),
         host_s=waited_s,

@@ -13,12 +13,14 @@ NOTABLE = 0.02
     "B109",
     "blocking copies",
     explanation=(
-        "Ordinary host memory may be paged out, so the driver first copies it to a place of its own, a piece at a time, and "
-        "the host waits meanwhile. From pinned memory the device reads by itself, while kernels run. At stake is the time "
-        "of these copies in which no kernel ran, on both sides."
+        "Ordinary host memory may be paged out, so the driver first copies it to a place of its own, a piece at a "
+        "time, and the host waits meanwhile. From pinned memory the device reads by itself, while kernels run. At "
+        "stake is the time of these copies in which no kernel ran, on both sides."
     ),
     reads="copies that the profiler calls pageable, exposed for 2 % of the step or more",
-    treatment="pin_memory=True in the loader, .to(device, non_blocking=True); the next batch while this one is worked on",
+    treatment=(
+        "pin_memory=True in the loader, .to(device, non_blocking=True); the next batch while this one is worked on"
+    ),
     fix="""
     loader = DataLoader(data, batch_size, pin_memory=True)
     batch = batch.to(device, non_blocking=True)

@@ -14,9 +14,9 @@ IDLING = 0.1
     "B110",
     "GPU-Util high, arithmetic low",
     explanation=(
-        "GPU-Util is the share of time in which any kernel ran at all, be it on one of a hundred multiprocessors. This step "
-        "keeps it high and attains less than a tenth of what the machine can do. At stake is all that lies above the fused "
-        "floor: the sum of whatever else is found here, and not in addition to it."
+        "GPU-Util is the share of time in which any kernel ran at all, be it on one of a hundred multiprocessors. "
+        "This step keeps it high and attains less than a tenth of what the machine can do. At stake is all that lies "
+        "above the fused floor: the sum of whatever else is found here, and not in addition to it."
     ),
     reads="GPU-Util of 90 % or more while the fused floor is below a tenth of the step",
     treatment="look at the fraction of the floor, not at GPU-Util; the other findings say where the time goes",
@@ -33,7 +33,9 @@ def busy_idler(case: Case) -> Stake | None:
         case.exam.step_s - floor_s,
         max(0.0, case.busy_s - floor_s),
         (
-            f"GPU-Util {util:.0f} %, but the work needs {seconds(floor_s)} of the step's {seconds(case.exam.step_s)}: "
-            f"{percent(floor_s / case.exam.step_s)}",
+            (
+                f"GPU-Util {util:.0f} %, but the work needs {seconds(floor_s)} of the step's "
+                f"{seconds(case.exam.step_s)}: {percent(floor_s / case.exam.step_s)}"
+            ),
         ),
     )

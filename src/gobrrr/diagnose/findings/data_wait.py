@@ -12,8 +12,8 @@ NOTABLE = 0.05
     "B105",
     "data-loader wait",
     explanation=(
-        "While nothing ran on the device the host was inside the data loader. Batches that are ready when they are asked "
-        "for cost nothing: other processes can make them while this one trains."
+        "While nothing ran on the device the host was inside the data loader. Batches that are ready when they are "
+        "asked for cost nothing: other processes can make them while this one trains."
     ),
     reads="idle time inside `enumerate(DataLoader)` of 5 % of the step or more",
     treatment="DataLoader(num_workers=..., pin_memory=True, persistent_workers=True), or decode and tokenise once",
@@ -28,5 +28,7 @@ def data_wait(case: Case) -> Stake | None:
     waited_s = case.idle_s(Cause.DATA_LOADING)
     if waited_s < NOTABLE * case.exam.step_s:
         return None
-    evidence = f"{seconds(waited_s)} of idle time in the data loader, {percent(waited_s / case.exam.step_s)} of the step"
+    evidence = (
+        f"{seconds(waited_s)} of idle time in the data loader, {percent(waited_s / case.exam.step_s)} of the step"
+    )
     return case.saving(0.0, (evidence,), host_s=waited_s)

@@ -10,12 +10,15 @@ SHOWN = 3
     "B106",
     "graph breaks",
     explanation=(
-        "The compiler met something that it could not take into a graph, ended the graph there, went through Python and "
-        "began another one. Nothing is fused across a break, and every piece has its own guards and launches. What that "
-        "costs is not known before it is gone, so no seconds are given; chains that a break keeps apart stand in B201."
+        "The compiler met something that it could not take into a graph, ended the graph there, went through Python "
+        "and began another one. Nothing is fused across a break, and every piece has its own guards and launches. "
+        "What that costs is not known before it is gone, so no seconds are given; chains that a break keeps apart "
+        "stand in B201."
     ),
     reads="breaks that torch.compile counted while the step was built and warmed up",
-    treatment="torch.compile(fullgraph=True) names the first one; keep prints, .item() and data-dependent branches outside",
+    treatment=(
+        "torch.compile(fullgraph=True) names the first one; keep prints, .item() and data-dependent branches outside"
+    ),
     fix="""
     model = torch.compile(model, fullgraph=True)   # raises at the first break, with its reason
     x = torch.where(x.sum() > 0, x, -x)            # was: x if x.sum().item() > 0 else -x

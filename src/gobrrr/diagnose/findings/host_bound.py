@@ -19,8 +19,8 @@ from gobrrr.units import percent, seconds
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     """,
     unless=(
-        "Shapes or branches that change from step to step break graphs. On a CPU the host is the device, and what helps "
-        "is fewer, larger ops."
+        "Shapes or branches that change from step to step break graphs. On a CPU the host is the device, and what "
+        "helps is fewer, larger ops."
     ),
 )
 def host_bound(case: Case) -> Stake | None:

@@ -33,13 +33,13 @@ class Loop:
     "B104",
     "Python loop over small tensors",
     explanation=(
-        "This line runs the same op on the same shapes again and again, and no round needs what another one made: one op "
-        "on a stacked tensor would do them all. At stake is the dispatch of all rounds but one, forward and backward, "
-        "and the least that a kernel takes; B101 and B103 count the same seconds."
+        "This line runs the same op on the same shapes again and again, and no round needs what another one made: "
+        "one op on a stacked tensor would do them all. At stake is the dispatch of all rounds but one, forward and "
+        "backward, and the least that a kernel takes; B101 and B103 count the same seconds."
     ),
     reads=(
-        "at least 8 calls of one op from one line of one module with equal shapes, no call depending on another, each "
-        "shorter than four dispatches, together 5 % of the step to ask for"
+        "at least 8 calls of one op from one line of one module with equal shapes, no call depending on another, "
+        "each shorter than four dispatches, together 5 % of the step to ask for"
     ),
     treatment="one op on a stacked tensor: einsum, bmm, torch.stack, torch.vmap, grouped products for experts",
     fix="""
@@ -109,9 +109,7 @@ def _seconds_by_op(kernels: Iterable[Attributed]) -> dict[int, float]:
 def _of_loop(loop: Loop, kernels: Iterable[Attributed]) -> list[Attributed]:
     """All that its line asks for, gradients included."""
     return [
-        one
-        for one in kernels
-        if one.op is not None and one.op.source == loop.source and one.op.module == loop.module
+        one for one in kernels if one.op is not None and one.op.source == loop.source and one.op.module == loop.module
     ]
 
 

@@ -15,11 +15,14 @@ SHOWN = 3
     "recompiles",
     explanation=(
         "A compiled function holds only as long as its guards do. Here one failed again and again, and each time the "
-        "function was compiled anew; after eight times torch gives up and runs it uncompiled without a word. At stake is "
-        "the time inside the compiler; where torch gave up, what the compiled function would have gained is not known."
+        "function was compiled anew; after eight times torch gives up and runs it uncompiled without a word. At "
+        "stake is the time inside the compiler; where torch gave up, what the compiled function would have gained is "
+        "not known."
     ),
     reads="more than one recompilation until the step was timed, and idle time inside the compiler",
-    treatment="mark what varies as dynamic, pass numbers as tensors, pad to a few sizes; TORCH_LOGS=recompiles says why",
+    treatment=(
+        "mark what varies as dynamic, pass numbers as tensors, pad to a few sizes; TORCH_LOGS=recompiles says why"
+    ),
     fix="""
     torch._dynamo.mark_dynamic(ids, 1)                     # sequence length
     optimizer = AdamW(parameters, lr=torch.tensor(1e-4))   # a float would be a guard

@@ -18,12 +18,13 @@ NOTABLE = 0.25
     "many tiny kernels",
     explanation=(
         "Each of these kernels is done before the host could have asked for the next one, and what a kernel takes at "
-        "the least is most of its time. Done in fewer, larger ones, the same work costs neither. At stake is what asking "
-        "for them takes the host and what the shortest kernel takes the device; B101 counts the same host seconds."
+        "the least is most of its time. Done in fewer, larger ones, the same work costs neither. At stake is what "
+        "asking for them takes the host and what the shortest kernel takes the device; B101 counts the same host "
+        "seconds."
     ),
     reads=(
-        "more than half of the kernels are shorter than one eager dispatch was measured to take, and to dispatch them all "
-        "would take a quarter of the step"
+        "more than half of the kernels are shorter than one eager dispatch was measured to take, and to dispatch "
+        "them all would take a quarter of the step"
     ),
     treatment="larger batches, ops on whole tensors, torch.compile; a CUDA graph where they must stay small",
     fix="""
@@ -42,8 +43,10 @@ def tiny_kernels(case: Case) -> Stake | None:
         latency_s,
         (
             f"{len(tiny)} of {len(case.kernels)} kernels take less than the {seconds(case.dispatch_s)} of a dispatch",
-            f"together {seconds(sum(one.seconds for one in tiny))} on the device, {seconds(asking_s)} to ask for "
-            f"({percent(asking_s / case.exam.step_s, 0)} of the step)",
+            (
+                f"together {seconds(sum(one.seconds for one in tiny))} on the device, {seconds(asking_s)} to ask for "
+                f"({percent(asking_s / case.exam.step_s, 0)} of the step)"
+            ),
             *by_place(tiny),
         ),
         host_s=asking_s,

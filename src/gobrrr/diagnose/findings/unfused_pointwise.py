@@ -48,8 +48,8 @@ class Chain:
     model.compile()  # in place: parameter names stay
     """,
     unless=(
-        "Compiling takes seconds to minutes and again for new shapes. While the host limits, nothing is gained but room "
-        "on the device. Hand-written attention and optimizers have codes of their own, B202 and B207."
+        "Compiling takes seconds to minutes and again for new shapes. While the host limits, nothing is gained but "
+        "room on the device. Hand-written attention and optimizers have codes of their own, B202 and B207."
     ),
 )
 def unfused_pointwise(case: Case) -> Stake | None:
@@ -158,7 +158,6 @@ def _line(phase: str, names: Sequence[str], some: Sequence[Chain], ops: Sequence
     where = ops[some[0].units[0][0]].source
     return (
         f"{phase}, {often}{called}: {seconds(sum(chain.seconds for chain in some))}, "
-        f"{seconds(sum(chain.saved_s for chain in some))} less if fused "
-        f"({moved(sum(chain.bytes for chain in some))} → {moved(sum(chain.bytes_fused for chain in some))})"
-        + (f", {where}" if where else "")
+        f"{seconds(sum(chain.saved_s for chain in some))} less if fused ({moved(sum(chain.bytes for chain in some))} "
+        f"→ {moved(sum(chain.bytes_fused for chain in some))})" + (f", {where}" if where else "")
     )
