@@ -14,6 +14,7 @@ from gobrrr.machine.ceilings import Ceilings
 from gobrrr.machine.doubts import Doubt
 from gobrrr.stats import Interval, Sample
 from gobrrr.timing.kernel import Kernel, Sync
+from gobrrr.work.compiler_events import Compilation
 from gobrrr.work.op import Op
 from gobrrr.work.program import Program
 
@@ -39,18 +40,6 @@ class BatchTest:
     """What the step with twice the batch must move."""
     problem: str | None = None
     """Why there are no times: one sentence on what to change."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compilation:
-    """What torch.compile did until the step was timed."""
-
-    breaks: Mapping[str, int]
-    """Reasons why a graph ended early, with how often."""
-    recompiles: tuple[str, ...]
-    """Which guard failed, once for each time that something was compiled again."""
-    gave_up: bool
-    """Something was compiled again so often that it runs uncompiled now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +82,7 @@ class Exam:
     """Idle time by cause, as fractions of it."""
     batch_test: BatchTest | None = None
     compilation: Compilation | None = None
-    """None where nothing was compiled."""
+    """Until the step was timed; None where nothing was compiled."""
     allocation_retries: int | None = None
     """How often the allocator found no memory and gave back what it had kept, until the step was timed."""
     padding: float | None = None
