@@ -3,8 +3,8 @@
     python benchmarks/patients.py tests/data/patients/cpu --device cpu
     python benchmarks/patients.py tests/data/patients/h200 --device cuda
 
-Exams go into the folder, the table beside them as `table.json`. Names after it take only the patients whose code or name
-contains one of them, and leave the others' rows as they are.
+Exams go into the folder, the table beside them as `table.json`. Names after it take only the patients whose code or
+name contains one of them, and leave the others' rows as they are.
 """
 
 import argparse

@@ -20,7 +20,7 @@ def sized(cpu: T, gpu: T) -> T:
 
 def products(number: int = 1) -> Callable[[], torch.Tensor]:
     """Aligned products in the fast type: what keeps a device busy in a healthy way."""
-    size = sized(512, 4096)
+    size = sized(256, 4096)
     a, b = (torch.randn(size, size, device=DEVICE, dtype=FAST) for _ in range(2))
     out = torch.empty(size, size, device=DEVICE, dtype=FAST)
 

@@ -8,8 +8,6 @@ from torch.nn import functional
 
 from gobrrr.patients.body import DEVICE, FAST, sized
 
-LAYERS = 4
-
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _watched(x: torch.Tensor) -> torch.Tensor:
@@ -21,15 +19,14 @@ class Layers(nn.Module):
     def __init__(self, *, watching: bool) -> None:
         super().__init__()
         width = sized(256, 4096)
-        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(LAYERS))
+        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
         self.watching = watching
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = functional.relu(layer(x))
-            if self.watching:
-                x = _watched(x)
-        return x
+        x = functional.relu(self.first(x))
+        if self.watching:
+            x = _watched(x)
+        return functional.relu(self.second(x))
 
 
 def _step(*, watching: bool) -> Callable[[], object]:

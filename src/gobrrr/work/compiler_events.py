@@ -17,11 +17,15 @@ class Compilation:
     """What torch.compile did for a while."""
 
     breaks: Mapping[str, int]
-    """Reasons why a graph ended early, with how often."""
+    """Reasons why a graph ended early, or why there is none, with how often."""
     recompiles: tuple[str, ...]
     """Which guard failed, once for each time that something was compiled again."""
     gave_up: bool
     """Something was compiled again so often that it runs uncompiled now."""
+
+
+_LIMIT = "recompile limit"
+"""How torch says that it will not compile a function once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +47,13 @@ def since(start: Mark) -> Compilation | None:
     found = [one for one in latest if (one.start_time_us or 0) >= start.at_us]
     if not found:
         return None
+    failures = [one.fail_reason for one in found if one.fail_reason]
+    skipped = (f"{_first_line(reason)}; the function runs uncompiled" for reason in failures if _LIMIT not in reason)
+    breaks = Counter({_first_line(reason): number for reason, number in (_breaks() - start.breaks).items()})
     return Compilation(
-        breaks={_first_line(reason): number for reason, number in (_breaks() - start.breaks).items()},
+        breaks=dict(breaks + Counter(skipped)),
         recompiles=tuple(_guard(one.recompile_reason) for one in found if one.recompile_reason),
-        gave_up=any("recompile limit" in (one.fail_reason or "") for one in found),
+        gave_up=any(_LIMIT in reason for reason in failures),
     )
 
 
@@ -65,5 +72,6 @@ def _first_line(text: str) -> str:
 
 
 def _guard(reason: str) -> str:
-    """`0/1: L['n'] == 3`, followed by a comment with its line: without the number of the compilation."""
-    return " ".join(_first_line(reason).partition(": ")[2].split())
+    """`0/1: n == 3  # if n == 3:  # model.py:12 in forward` as `n == 3 at model.py:12 in forward`."""
+    guard, *comments = (" ".join(part.split()) for part in _first_line(reason).partition(": ")[2].split(" # "))
+    return f"{guard} at {comments[-1]}" if comments else guard
