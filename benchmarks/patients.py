@@ -22,11 +22,14 @@ from gobrrr.errors import GobrrrError
 from gobrrr.exam import Exam
 from gobrrr.examination import examine
 from gobrrr.patients import ALL, EVERYTHING, Patient
+from gobrrr.stats import Sample
 from gobrrr.timing.steady import StepEffort
 from gobrrr.workload import load_factory
 
 EFFORT = StepEffort(warmup_steps=30, warmup_s=3, window_s=0.05, window_steps=5, windows=10, budget_s=3)
 """Sixty examinations are to take minutes."""
+
+TRIES = 4
 
 FACTOR = 2
 """Between what was at stake and what the twin gains: a promise that keeps to it is one."""
@@ -84,10 +87,18 @@ def examined(patient: Patient, twin: str) -> Exam:
     return exam
 
 
+def quietest(patient: Patient, twin: str) -> Exam:
+    """Of a few tries, on a host with other guests; whose disease is noise is tried once."""
+    tries = [examined(patient, twin)]
+    while patient.code != "B502" and len(tries) < TRIES and Sample(tries[-1].window_step_s).is_noisy:
+        tries.append(examined(patient, twin))
+    return min(tries, key=lambda exam: Sample(exam.window_step_s).spread)
+
+
 def row(patient: Patient, folder: Path) -> Row:
     found: dict[str, Diagnosis] = {}
     for twin in ("sick", "healthy"):
-        exam = examined(patient, twin)
+        exam = quietest(patient, twin)
         schema.write(exam, path(folder, patient, twin))
         found[twin] = diagnose(exam)
     sick, healthy = found["sick"], found["healthy"]

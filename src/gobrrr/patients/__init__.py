@@ -31,7 +31,7 @@ class Patient:
 ALL = (
     Patient("B101", "host_bound", "keeps its statistics in Python lists"),
     Patient("B102", "sync_points", "reads a norm after every layer", CUDA),
-    Patient("B103", "tiny_kernels", "updates sixteen numbers four hundred times"),
+    Patient("B103", "tiny_kernels", "updates four hundred small tensors one by one"),
     Patient("B104", "python_loop", "multiplies the heads of a batch one by one"),
     Patient("B105", "data_wait", "decompresses its batch between the steps"),
     Patient("B106", "graph_breaks", "calls an uncompiled function between compiled layers"),

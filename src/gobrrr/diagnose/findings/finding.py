@@ -23,6 +23,9 @@ MEASURABLE = 0.005
 """Of the step: device seconds below this are no finding. Half a percent is what kernel times vary by between two runs;
 a list of such trifles hides what matters."""
 
+MOST_DISPATCHES = 5
+"""Of the host's time for an op: eager BERT-large takes four of them for each, a chain of bare additions one."""
+
 BROKEN = "B501"
 """The code of a finding that could not be made: a matter of quality, as all B5xx."""
 
@@ -80,6 +83,15 @@ class Case:
     def dispatch_s(self) -> float:
         """What the host pays for one op at the least; 0 where nobody measured it, so that nothing is promised."""
         return self.exam.ceilings.dispatch_s or 0.0
+
+    @property
+    def op_s(self) -> float:
+        """What it pays for one op of this step: its time over all ops, views too, but no less than a bare dispatch.
+
+        Python around an op and its gradient cost a few dispatches; what is beyond `MOST_DISPATCHES` is something else.
+        """
+        own_s = (self.sides.host_s or 0.0) / len(self.exam.ran) if self.exam.ran else 0.0
+        return max(self.dispatch_s, min(own_s, MOST_DISPATCHES * self.dispatch_s))
 
     @cached_property
     def units(self) -> Mapping[tuple[int, ...], float]:

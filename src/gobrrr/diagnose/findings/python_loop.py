@@ -34,7 +34,7 @@ class Loop:
     "Python loop over small tensors",
     explanation=(
         "This line runs the same op on the same shapes again and again, and no round needs what another one made: "
-        "one op on a stacked tensor would do them all. At stake is the dispatch of all rounds but one, forward and "
+        "one op on a stacked tensor would do them all. At stake is the host's time for all rounds but one, forward and "
         "backward, and the least that a kernel takes; B101 and B103 count the same seconds."
     ),
     reads=(
@@ -54,7 +54,7 @@ def python_loop(case: Case) -> Stake | None:
         return None
     found = list(loops(program.ops, case.flow, _seconds_by_op(case.kernels), SHORT * case.dispatch_s))
     repeated = [(loop, _of_loop(loop, case.kernels)) for loop in found]
-    host_s = sum(len(some) * (1 - 1 / loop.rounds) for loop, some in repeated) * case.dispatch_s
+    host_s = sum(_asked(loop, program.ops) * (1 - 1 / loop.rounds) for loop in found) * case.op_s
     if host_s < NOTABLE * case.exam.step_s:
         return None
     device_s = sum(_latency_s(some) * (1 - 1 / loop.rounds) for loop, some in repeated)
@@ -111,6 +111,11 @@ def _of_loop(loop: Loop, kernels: Iterable[Attributed]) -> list[Attributed]:
     return [
         one for one in kernels if one.op is not None and one.op.source == loop.source and one.op.module == loop.module
     ]
+
+
+def _asked(loop: Loop, ops: Iterable[Op]) -> int:
+    """All calls of its line, views and gradients included."""
+    return sum(op.source == loop.source and op.module == loop.module for op in ops)
 
 
 def _latency_s(kernels: Iterable[Attributed]) -> float:

@@ -37,7 +37,7 @@ def slow_optimizer(case: Case) -> Stake | None:
     ops = () if case.exam.program is None else case.exam.program.ops
     passes = [one for one in case.kernels if _is_pass(one, ops)]
     launches = len({one.kernel.fused_from for one in passes})
-    took_s, asking_s = sum(one.seconds for one in passes), launches * case.dispatch_s
+    took_s, asking_s = sum(one.seconds for one in passes), launches * case.op_s
     if max(took_s, asking_s) < NOTABLE * case.exam.step_s:
         return None
     floor_s = min(took_s, _floor_s(case, ops))

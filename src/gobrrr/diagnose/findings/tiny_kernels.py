@@ -23,8 +23,8 @@ NOTABLE = 0.25
         "seconds."
     ),
     reads=(
-        "more than half of the kernels are shorter than one eager dispatch was measured to take, and to dispatch "
-        "them all would take a quarter of the step"
+        "more than half of the kernels are shorter than one eager dispatch was measured to take, and to ask for "
+        "them all takes a quarter of the step"
     ),
     treatment="larger batches, ops on whole tensors, torch.compile; a CUDA graph where they must stay small",
     fix="""
@@ -35,7 +35,7 @@ NOTABLE = 0.25
 )
 def tiny_kernels(case: Case) -> Stake | None:
     tiny = [one for one in case.kernels if _is_tiny(one, case.dispatch_s)]
-    asking_s = len(tiny) * case.dispatch_s
+    asking_s = len(tiny) * case.op_s
     if len(tiny) <= MOST * len(case.kernels) or asking_s < NOTABLE * case.exam.step_s:
         return None
     latency_s = sum(one.parts.latency for one in tiny if one.parts is not None)
