@@ -53,8 +53,8 @@ class Row:
 
     @property
     def within(self) -> bool | None:
-        """Whether both agree to the factor; None where nothing was promised."""
-        if not self.at_stake_s:
+        """Whether both agree to the factor; None where nothing was promised, or only for each sample of a batch."""
+        if not self.at_stake_s or self.code == "B602":
             return None
         return self.gained_s / FACTOR <= self.at_stake_s <= FACTOR * self.gained_s
 

@@ -1,5 +1,6 @@
 """A GPT with everything wrong that one sees in the wild, and the same with none of it."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -9,7 +10,7 @@ from torch.nn import functional
 from gobrrr.patients.body import DEVICE, FAST, sized
 
 WIDTH, HEADS, LAYERS = sized(128, 768), sized(4, 12), sized(2, 6)
-BATCH, TOKENS = sized(2, 8), sized(128, 1024)
+BATCH, TOKENS, WORDS = sized(2, 8), sized(256, 1024), sized(8191, 50257)
 
 
 class Norm(nn.Module):
@@ -67,10 +68,10 @@ class GPT(nn.Module):
 
 
 def sick() -> Callable[[], object]:
-    """In fp32, 50257 words, all written out, gradients looked at one by one in Python, the loss read every step."""
-    model = GPT(50257, sick=True).to(DEVICE)
+    """In fp32, an odd number of words, all written out, gradients looked at one by one, the loss read every step."""
+    model = GPT(WORDS, sick=True).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, foreach=False)
-    ids = torch.randint(50257, (BATCH, TOKENS), device=DEVICE)
+    ids = torch.randint(WORDS, (BATCH, TOKENS), device=DEVICE)
 
     def step() -> float:
         loss: torch.Tensor = model(ids)
@@ -85,10 +86,10 @@ def sick() -> Callable[[], object]:
 
 
 def healthy() -> Callable[[], object]:
-    """In bf16, compiled, padded to 50304 words, fused, nothing read back."""
-    model = GPT(50304, sick=False).to(DEVICE)
+    """In bf16, compiled, with words padded to a multiple of 64, fused, nothing read back."""
+    model = GPT(64 * math.ceil(WORDS / 64), sick=False).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-    ids = torch.randint(50304, (BATCH, TOKENS), device=DEVICE)
+    ids = torch.randint(WORDS, (BATCH, TOKENS), device=DEVICE)
     compiled = torch.compile(model)
 
     def step() -> None:

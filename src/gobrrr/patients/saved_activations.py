@@ -20,8 +20,8 @@ class Fused(nn.Module):
 
 def _training(activation: type[nn.Module]) -> Workload:
     width, rows = sized(256, 4096), sized(2048, 16384)
-    layers = (layer for _ in range(2) for layer in (nn.Linear(width, width), activation()))
-    model = nn.Sequential(*layers).to(DEVICE, FAST)
+    layers = (layer for _ in range(2) for layer in (nn.Linear(width, width, bias=False), activation()))
+    model = nn.Sequential(*layers, nn.Linear(width, width, bias=False)).to(DEVICE, FAST)
     return Workload(model, torch.randn(rows, width, device=DEVICE, dtype=FAST), loss=torch.sum)
 
 

@@ -33,7 +33,7 @@ NOTABLE = 0.1
 def copies(case: Case) -> Stake | None:
     found = [one for one in case.kernels if _is_copy(one)]
     took_s = sum(one.seconds for one in found)
-    if took_s < NOTABLE * case.busy_s:
+    if not took_s or took_s < NOTABLE * case.busy_s:
         return None
     evidence = f"{len(found)} copies take {seconds(took_s)}, {percent(took_s / case.busy_s)} of busy time"
     return case.saving(took_s, (evidence, *by_place(found)))

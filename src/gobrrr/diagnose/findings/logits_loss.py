@@ -45,7 +45,7 @@ def logits_loss(case: Case) -> Stake | None:
         return None
     passes = [one for one in case.kernels if _goes_over(one, logits)]
     took_s = sum(one.seconds for one in passes)
-    if took_s < NOTABLE * case.busy_s:
+    if not took_s or took_s < NOTABLE * case.busy_s:
         return None
     floor_s = LEAST_PASSES * 2 * logits.numel / case.exam.ceilings.dram_bytes_per_s
     return case.saving(

@@ -24,9 +24,7 @@ SHOWN = 3
         "spare, and saves the write, the read and the memory in between. Counted are those bytes at the measured "
         "bandwidth."
     ),
-    reads=(
-        "more than half of the saved bytes are results of pointwise ops and norms whose inputs are saved or parameters"
-    ),
+    reads=("more than half of the saved bytes are results of pointwise ops and norms of others that are saved"),
     treatment="torch.compile, which chooses what to recompute; torch.utils.checkpoint around the activation; fused ops",
     fix="""
     y = F.gelu(x, approximate="tanh")    # saves x. Written out in eight ops it saves eight tensors
@@ -39,7 +37,7 @@ def saved_activations(case: Case) -> Stake | None:
     if program is None or case.flow is None or not bandwidth or case.exam.dispatched:
         return None
     saved = list(_saved(program.ops, case.flow))
-    free = list(_recomputable(program.ops, case.flow, saved))
+    free = _recomputable(program.ops, case.flow, saved)
     saved_bytes, free_bytes = (sum(value.access.nbytes for value in some) for some in (saved, free))
     if free_bytes <= MOST * saved_bytes:
         return None
@@ -66,14 +64,20 @@ def _saved(ops: Sequence[Op], flow: Flow) -> Iterator[Value]:
                     yield value
 
 
-def _recomputable(ops: Sequence[Op], flow: Flow, saved: Sequence[Value]) -> Iterator[Value]:
-    """In the order they were made: what a value is made of may be recomputed itself."""
-    there = {id(value) for value in saved}
-    for value in saved:
-        cheap = ops[value.maker].cls in (OpClass.ELEMENTWISE, OpClass.NORMALIZATION)
-        inputs = (part for read in flow.reads[value.maker] for _, part in read.parts)
-        if cheap and all(part is None or id(part) in there for part in inputs):
-            yield value
+def _recomputable(ops: Sequence[Op], flow: Flow, saved: Sequence[Value]) -> list[Value]:
+    """Of those, what pointwise ops and norms make of others that are there, if need be one after the other.
+
+    Random numbers are made of nothing, and never made again.
+    """
+    kept = {id(value) for value in saved}
+    there, again = set[int](), set[int]()
+    for number, op in enumerate(ops):
+        inputs = [part for read in flow.reads[number] for _, part in read.parts]
+        cheap = op.phase is Phase.FORWARD and op.cls in (OpClass.ELEMENTWISE, OpClass.NORMALIZATION)
+        if cheap and inputs and all(part is None or id(part) in there for part in inputs):
+            again.update(id(value) for value in flow.makes[number])
+        there.update(own for value in flow.makes[number] if (own := id(value)) in kept or own in again)
+    return [value for value in saved if id(value) in again]
 
 
 def _by_module(ops: Sequence[Op], values: Sequence[Value]) -> Iterator[str]:
