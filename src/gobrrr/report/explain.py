@@ -52,7 +52,7 @@ def render(one: Page) -> RenderableType:
         Text(f"{one.code} {one.title}", style="bold"),
         Text(one.explanation),
         "",
-        Text.assemble(("found if   ", "bold"), one.reads),
+        Text.assemble(("evidence   ", "bold"), one.reads),
         Text.assemble(("what helps ", "bold"), one.treatment),
         Text.assemble(("not if     ", "bold"), one.unless),
         Text.assemble(("a patient  ", "bold"), one.patient),
@@ -96,7 +96,7 @@ def _lines(pages: list[Page]) -> Iterator[str]:
 
 def _section(one: Page) -> Iterator[str]:
     yield from ("", f"### {one.code} {one.title}", "", one.explanation, "")
-    yield f"* **Found if** {one.reads}."
+    yield f"* **Evidence**: {one.reads}."
     yield f"* **What helps**: {one.treatment}."
     yield f"* **Not if**: {one.unless}"
     yield f"* **A patient**: {one.patient}."

@@ -21,7 +21,7 @@ IDLING = 0.1
     reads="GPU-Util of 90 % or more while the fused floor is below a tenth of the step",
     treatment="look at the fraction of the floor, not at GPU-Util; the other findings say where the time goes",
     fix="""
-    gobrrr examine train.py:step   # the share of the floor stands in the verdict
+    gobrrr examine train.py:step  # the share of the floor stands in the verdict
     """,
     unless="A step that is small by nature, as decoding one token, keeps a GPU occupied whatever one does.",
 )

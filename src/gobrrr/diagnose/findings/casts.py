@@ -25,8 +25,8 @@ NOTABLE = 0.1
     reads="copies between floating-point types, each a kernel of its own, that take a tenth of the busy time or more",
     treatment="keep one type from layer to layer; weights in bf16 with fp32 copies in the optimizer; torch.compile",
     fix="""
-    model.to(torch.bfloat16)        # was: .float() and .bfloat16() around every layer
-    x = norm(x)                     # was: norm(x.float()).to(x.dtype): norms add in fp32 by themselves
+    model.to(torch.bfloat16)  # was: .float() and .bfloat16() around every layer
+    x = norm(x)  # was: norm(x.float()).to(x.dtype): norms add in fp32 by themselves
     """,
     unless="Sums and losses in fp32 are there for their digits. Weights in bf16 change what small updates do.",
 )

@@ -25,8 +25,8 @@ NOTABLE = 0.1
     reads="clones, concatenations and the like without a change of type that take a tenth of the busy time or more",
     treatment="expand for repeat, reshape late, write into a buffer instead of cat, layouts that the next op wants",
     fix="""
-    cache[:, position] = new        # was: cache = torch.cat([cache, new], 1)
-    y = x + bias.expand(n, -1)      # was: bias.repeat(n, 1)
+    cache[:, position] = new  # was: cache = torch.cat([cache, new], 1)
+    y = x + bias.expand(n, -1)  # was: bias.repeat(n, 1)
     """,
     unless="A copy in front of a product that is read many times may pay for itself.",
 )

@@ -18,7 +18,7 @@ DISTORTED = 3
     reads="the step took three times as long or more under the full profiler",
     treatment="trust the step time and the limiter; do not compare small ops by their times",
     fix="""
-    gobrrr examine train.py:step --batch-test   # needs no profiler
+    gobrrr examine train.py:step --batch-test  # needs no profiler
     """,
     unless="On a GPU the kernels' times come from a recording without ops, and only the causes of idle time are rough.",
 )

@@ -20,8 +20,8 @@ SHOWN = 3
         "torch.compile(fullgraph=True) names the first one; keep prints, .item() and data-dependent branches outside"
     ),
     fix="""
-    model = torch.compile(model, fullgraph=True)   # raises at the first break, with its reason
-    x = torch.where(x.sum() > 0, x, -x)            # was: x if x.sum().item() > 0 else -x
+    model = torch.compile(model, fullgraph=True)  # raises at the first break, with its reason
+    x = torch.where(x.sum() > 0, x, -x)  # was: x if x.sum().item() > 0 else -x
     """,
     unless="One break between the model and its loss is a piece more, not a disease.",
 )

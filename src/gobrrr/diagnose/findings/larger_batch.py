@@ -24,7 +24,7 @@ NEARLY_FREE = 1.5
     ),
     treatment="double the batch until the time doubles too; scale the learning rate with it, or accumulate less often",
     fix="""
-    loader = DataLoader(data, batch_size=2 * batch_size)   # and half as many accumulation steps
+    loader = DataLoader(data, batch_size=2 * batch_size)  # and half as many accumulation steps
     """,
     unless="Batch size is part of the method: a larger one may need more epochs. For latency it is no help at all.",
 )

@@ -17,7 +17,7 @@ from gobrrr.diagnose.findings.finding import Case, Stake, finding
     reads="an attention op of the program of which a kernel with a softmax in its name ran",
     treatment="compile each layer by itself, pass is_causal instead of a dense mask, or attn_implementation='sdpa'",
     fix="""
-    for layer in model.encoder.layer:   # regions, each with its attention kept whole
+    for layer in model.encoder.layer:  # regions, each with its attention kept whole
         layer.compile()
     """,
     unless="For a handful of tokens the products are so small that the pieces are as quick.",

@@ -35,7 +35,7 @@ NOTABLE = 0.1
     treatment="channels_last for convolutions, one product instead of several, wider groups, mode='max-autotune'",
     fix="""
     model = model.to(memory_format=torch.channels_last)
-    qkv = nn.Linear(width, 3 * width)   # was: three layers that read the same input
+    qkv = nn.Linear(width, 3 * width)  # was: three layers that read the same input
     """,
     unless="Where a shape is given by the data there may be no better kernel; autotuning says so in minutes.",
 )

@@ -18,8 +18,8 @@ from gobrrr.units import percent, seconds
         "stop other work on the machine, fix the clocks, examine again; look for what the step does only sometimes"
     ),
     fix="""
-    taskset -c 0-3 gobrrr examine train.py:step     # cores of its own
-    sudo nvidia-smi --lock-gpu-clocks=1500          # a clock that holds
+    taskset -c 0-3 gobrrr examine train.py:step  # cores of its own
+    sudo nvidia-smi --lock-gpu-clocks=1500  # a clock that holds
     """,
     unless="If only one finding matters, and it stands far above the noise, it stands.",
 )

@@ -19,8 +19,8 @@ NOTABLE = 0.2
     reads="the attention mask among the workload's inputs: a fifth or more of its places are marked as padding",
     treatment="batches of sequences of like length, several sequences packed into a row, nested tensors for attention",
     fix="""
-    batches = sorted(texts, key=len)                     # neighbours are of like length
-    tokenizer(batch, padding="longest")                  # was: padding="max_length"
+    batches = sorted(texts, key=len)  # neighbours are of like length
+    tokenizer(batch, padding="longest")  # was: padding="max_length"
     """,
     unless="Fixed sizes keep compiled graphs valid: a few lengths to pad to are a fair price.",
 )

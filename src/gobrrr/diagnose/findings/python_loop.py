@@ -44,7 +44,7 @@ class Loop:
     treatment="one op on a stacked tensor: einsum, bmm, torch.stack, torch.vmap, grouped products for experts",
     fix="""
     scores = torch.einsum("bhqd,bhkd->bhqk", q, k)  # was: [q[:, h] @ k[:, h].mT for h in range(heads)]
-    losses = torch.vmap(loss)(samples)              # was: [loss(sample) for sample in samples]
+    losses = torch.vmap(loss)(samples)  # was: [loss(sample) for sample in samples]
     """,
     unless="Rounds of different shapes have to be padded first; that may cost more than the loop.",
 )

@@ -24,8 +24,8 @@ SHOWN = 3
         "mark what varies as dynamic, pass numbers as tensors, pad to a few sizes; TORCH_LOGS=recompiles says why"
     ),
     fix="""
-    torch._dynamo.mark_dynamic(ids, 1)                     # sequence length
-    optimizer = AdamW(parameters, lr=torch.tensor(1e-4))   # a float would be a guard
+    torch._dynamo.mark_dynamic(ids, 1)  # sequence length
+    optimizer = AdamW(parameters, lr=torch.tensor(1e-4))  # a float would be a guard
     """,
     unless="A few sizes that all come early, as the last batch of an epoch, are compiled once each and then kept.",
 )

@@ -27,7 +27,7 @@ SHOWN = 3
     reads=("more than half of the saved bytes are results of pointwise ops and norms of others that are saved"),
     treatment="torch.compile, which chooses what to recompute; torch.utils.checkpoint around the activation; fused ops",
     fix="""
-    y = F.gelu(x, approximate="tanh")    # saves x. Written out in eight ops it saves eight tensors
+    y = F.gelu(x, approximate="tanh")  # saves x. Written out in eight ops it saves eight tensors
     y = checkpoint(block, x, use_reentrant=False)
     """,
     unless="Products and attention are dear to recompute: a checkpoint around a whole block costs a third more time.",

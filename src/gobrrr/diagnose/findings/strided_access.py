@@ -31,8 +31,8 @@ GAPS = 2
     ),
     treatment="one layout from end to end: make the transposed operand contiguous once, outside the loop",
     fix="""
-    weight_t = weight.t().contiguous()   # once
-    y = x + weight_t                     # was: x + weight.t()
+    weight_t = weight.t().contiguous()  # once
+    y = x + weight_t  # was: x + weight.t()
     """,
     unless="If the operand is used once, making it contiguous costs the same strided pass.",
 )

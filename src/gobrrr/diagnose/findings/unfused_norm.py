@@ -28,7 +28,7 @@ SHOWN = 3
     reads="a root of a row-wise mean that scales the rows it came from, run as three kernels or more",
     treatment="F.rms_norm, F.layer_norm, F.normalize; torch.compile makes one kernel of the pieces",
     fix="""
-    y = F.rms_norm(x, (width,), weight, eps)   # was: x * (x.pow(2).mean(-1, keepdim=True) + eps).rsqrt() * weight
+    y = F.rms_norm(x, (width,), weight, eps)  # was: x * (x.pow(2).mean(-1, keepdim=True) + eps).rsqrt() * weight
     """,
     unless="Compiled, the pieces are one kernel already, and a hand-made kernel in their place may keep others apart.",
 )

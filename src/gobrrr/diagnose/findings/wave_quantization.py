@@ -9,11 +9,17 @@ from gobrrr.diagnose.findings.places import place
 from gobrrr.diagnose.findings.products import Shape, is_product, shape
 from gobrrr.units import percent, seconds
 
-TILES = ((128, 256), (256, 128), (128, 128), (64, 256), (256, 64), (64, 128), (128, 64))
-"""Of the result, that a library gives to one multiprocessor at a time; the large ones are the quick ones."""
-
-EFFICIENCY = {256 * 128: 0.85, 128 * 128: 0.78, 256 * 64: 0.7, 128 * 64: 0.6}
-"""Of the peak, that a tile of so many numbers comes to when all multiprocessors have one."""
+TILES = {
+    (128, 256): 0.85,
+    (256, 128): 0.85,
+    (128, 128): 0.78,
+    (64, 256): 0.7,
+    (256, 64): 0.7,
+    (64, 128): 0.6,
+    (128, 64): 0.6,
+}
+"""Of the result, that a library gives to one multiprocessor at a time, with the fraction of the peak that each comes to
+when all multiprocessors have one: the large ones are the quick ones."""
 
 WASTED = 0.2
 """Of the multiprocessors' time, in the best choice of tiles."""
@@ -42,7 +48,7 @@ SHOWN = 3
     ),
     fix="""
     # 132 multiprocessors: 11 × 12 tiles of 128 × 256 are one round, 12 × 12 are two
-    batch_tokens = 11 * 128   # was: 12 * 128
+    batch_tokens = 11 * 128  # was: 12 * 128
     """,
     unless="Kernels that split along the inner dimension blur the steps; the batch may matter for more than its tiles.",
 )
@@ -73,7 +79,7 @@ def wasted_s(one: Attributed, multiprocessors: int) -> float:
 
 def least_waste(dimensions: Shape, multiprocessors: int) -> float:
     """With the tile that would be quickest: its own efficiency, times what its rounds are filled to."""
-    best = max(TILES, key=lambda tile: EFFICIENCY[tile[0] * tile[1]] * _filled(dimensions, tile, multiprocessors))
+    best = max(TILES, key=lambda tile: TILES[tile] * _filled(dimensions, tile, multiprocessors))
     return 1 - _filled(dimensions, best, multiprocessors)
 
 
