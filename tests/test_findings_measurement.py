@@ -9,8 +9,9 @@ from gobrrr.diagnose.findings import FINDINGS, selected
 from gobrrr.errors import UsageError
 from gobrrr.machine.doubts import Doubt
 from gobrrr.timing.kernel import KernelKind
+from gobrrr.work.compiler_events import Compilation
 from gobrrr.work.op import CountedBy
-from test_exam import exam, kernel
+from test_exam import exam, kernel, stored
 from test_findings import chain, found, ran
 
 # Noise, throttling, distortion, coverage
@@ -61,6 +62,17 @@ def test_an_op_without_a_formula_is_uncounted():
 )
 def test_what_is_counted_or_cannot_be_is_not_uncounted(made):
     assert "B505" not in found(made)
+
+
+def test_what_was_noticed_beside_the_times_is_kept(tmp_path):
+    made = exam(
+        kernel(),
+        compilation=Compilation({"print": 2}, ("n == 3",), gave_up=True),
+        allocation_retries=3,
+        padding=0.25,
+        device_doubts=(Doubt("hot", "cool it"),),
+    )
+    assert stored(made, tmp_path / "exam.json.gz") == made
 
 
 # Which ones

@@ -66,9 +66,10 @@ def test_every_patient_of_a_recorded_machine_is_there_with_its_twin(machine):
 
 
 EVERYTHING_WRONG = {
-    "cpu": {"B104", "B201", "B202", "B207", "B208", "B209", "B210"},
-    "cuda": {"B102", "B104", "B201", "B202", "B207", "B208", "B209", "B210", "B301", "B302"},
+    "cpu": {"B104", "B201", "B202", "B207", "B208"},
+    "cuda": {"B102", "B104", "B201", "B202", "B207", "B208", "B301", "B302"},
 }
+"""Loop, chains, attention, optimizer, loss; and where there are units for it, precision, odd vocabulary and waiting."""
 
 
 @pytest.mark.parametrize("path", [path for path in of("sick") if path.name.startswith("all-")], ids=name)

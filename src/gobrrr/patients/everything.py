@@ -76,7 +76,7 @@ def sick() -> Callable[[], object]:
     def step() -> float:
         loss: torch.Tensor = model(ids)
         loss.backward()  # type: ignore[no-untyped-call]
-        token_norms = [row.norm() for row in model.words.weight.grad[:512]]  # type: ignore[index]
+        token_norms = [row.norm() for row in model.words.weight.grad[:2048]]  # type: ignore[index]
         torch.stack(token_norms).max()
         optimizer.step()
         optimizer.zero_grad()

@@ -10,11 +10,11 @@ from gobrrr.patients.body import DEVICE, products
 def _step(share: float) -> Callable[[], object]:
     multiply = products(4)
     numbers = int(share * torch.cuda.get_device_properties(DEVICE).total_memory) // 4
-    held = torch.zeros(numbers, device=DEVICE)
 
     def step() -> None:
+        held = torch.empty(numbers, device=DEVICE)
+        held[: 1 << 20].fill_(1.0)
         multiply()
-        held[: 1 << 20].add_(1.0)
 
     return step
 

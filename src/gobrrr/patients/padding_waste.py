@@ -20,7 +20,7 @@ class Tagger(nn.Module):
 
 
 def _tagging(padded: int) -> Workload:
-    rows, length = sized(8, 128), sized(32, 64)
+    rows, length = sized(8, 128), sized(32, 256)
     ids = torch.randint(WORDS, (rows, padded * length), device=DEVICE)
     mask = (torch.arange(padded * length, device=DEVICE) < length).to(FAST).expand(rows, -1)
     return Workload(Tagger().to(DEVICE, FAST), {"ids": ids, "attention_mask": mask})

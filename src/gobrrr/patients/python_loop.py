@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import torch
 
-from gobrrr.patients.body import DEVICE, products, sized
+from gobrrr.patients.body import DEVICE, FAST, products, sized
 
 HEADS = 256
 
 
 def _operands() -> tuple[torch.Tensor, torch.Tensor]:
-    left, right = torch.randn(2, HEADS, 16, 16, device=DEVICE)
+    left, right = torch.randn(2, HEADS, 16, 16, device=DEVICE, dtype=FAST)
     return left, right
 
 

@@ -76,7 +76,7 @@ def loops(ops: Sequence[Op], flow: Flow, took_s: dict[int, float], short_s: floa
 def _alike(ops: Sequence[Op]) -> dict[object, list[int]]:
     calls: defaultdict[object, list[int]] = defaultdict(list)
     for number, op in enumerate(ops):
-        if op.launches and op.source is not None and op.phase is Phase.FORWARD:
+        if op.launches and op.source is not None and op.phase in (Phase.FORWARD, Phase.OTHER):
             calls[op.name, op.source, op.module, tuple(ref.shape for ref in op.inputs)].append(number)
     return calls
 
