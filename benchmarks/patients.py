@@ -26,7 +26,7 @@ from gobrrr.stats import Sample
 from gobrrr.timing.steady import StepEffort
 from gobrrr.workload import load_factory
 
-EFFORT = StepEffort(warmup_steps=30, warmup_s=3, window_s=0.05, window_steps=5, windows=10, budget_s=3)
+EFFORT = StepEffort(warmup_steps=30, warmup_s=3, window_s=0.2, window_steps=5, windows=10, budget_s=4)
 """Sixty examinations are to take minutes."""
 
 TRIES = 4

@@ -55,7 +55,7 @@ ALL = (
     Patient("B304", "low_rate", "convolves in groups of four channels", CUDA),
     Patient("B305", "padding_waste", "pads short sequences to the longest that there could be"),
     Patient("B502", "noise", "does more in some seconds than in others"),
-    Patient("B504", "distortion", "adds a number three thousand times"),
+    Patient("B504", "distortion", "turns a matrix three thousand times"),
     Patient("B505", "uncounted", "uses an op that has no formula"),
     Patient("B601", "near_limit", "holds nearly all of the memory", CUDA),
     Patient("B602", "larger_batch", "trains on eight samples at a time", batch_test=True),

@@ -1,4 +1,4 @@
-"""B504: so many small ops that recording them takes longer than doing them; its twin has few."""
+"""B504: so many views, each made of others, that recording them takes longer than making them; its twin has one."""
 
 from collections.abc import Callable
 
@@ -8,14 +8,19 @@ from gobrrr.patients.body import DEVICE, products, sized
 
 
 def sick() -> Callable[[], object]:
-    total = torch.zeros(1, device=DEVICE)
-
-    def step() -> None:
-        for _ in range(3000):
-            total.add_(1.0)
-
-    return step
+    return _step(3000)
 
 
 def healthy() -> Callable[[], object]:
-    return products(sized(1, 8))
+    return _step(1)
+
+
+def _step(times: int) -> Callable[[], object]:
+    matrix, multiply = torch.zeros(4, 4, device=DEVICE), products(sized(1, 8))
+
+    def step() -> None:
+        multiply()
+        for _ in range(times):
+            matrix.t()
+
+    return step
