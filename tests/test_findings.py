@@ -244,13 +244,13 @@ def test_ops_after_one_product_that_share_nothing_are_no_chain():
     for result in (one, other):
         tape.pointwise(result, name="cos")
     assert [len(each.group.ops) for each in fused_floor(tape.program, GPU).groups] == [3]
-    assert found(ran(tape.program, [1e-3] * 3)) == {}
+    assert "B201" not in found(ran(tape.program, [1e-3] * 3))
 
 
 def test_a_product_stays_as_it_is_and_so_does_what_one_op_after_it_reads():
     tape = Tape()
     tape.pointwise(tape.product(*(tape.tensor(4096, 4096, dtype="bf16") for _ in range(2))), name="relu")
-    assert found(ran(tape.program, [1e-3, 1e-3])) == {}
+    assert found(ran(tape.program, [0.2e-3, 1e-3])) == {}
 
 
 def test_layers_that_repeat_a_chain_are_one_line():
@@ -297,21 +297,22 @@ def test_a_flash_kernel_is_never_shorter_than_the_shortest():
 
 
 def test_flash_attention_is_not_unfused():
-    assert found(ran(flash(), [4e-3])) == {}
+    assert found(ran(flash(), [0.2e-3])) == {}
 
 
-def test_a_flash_op_that_a_compiler_took_apart_is_unfused():
+def test_a_flash_op_that_a_compiler_took_apart_is_lost():
     program = flash()
     kernels = [doing(0, program.ops[0], i, 1.0, name=name) for i, name in enumerate(["gemm", "triton_softmax", "gemm"])]
-    one = found(exam(*kernels, program=program, step_s=3.0, host_s=0.0, ceilings=GPU))["B202"]
-    assert one.device_seconds == pytest.approx(3.0 - fused_floor(program, GPU).seconds)
+    codes = found(exam(*kernels, program=program, step_s=3.0, host_s=0.0, ceilings=GPU))
+    assert codes["B203"].device_seconds == pytest.approx(3.0 - fused_floor(program, GPU).seconds)
+    assert "B202" not in codes
 
 
 def test_two_products_with_no_softmax_between_are_no_attention():
     tape = Tape()
     x = tape.pointwise(tape.product(*(tape.tensor(4096, 4096, dtype="bf16") for _ in range(2))), name="relu")
     tape.product(x, tape.tensor(4096, 4096, dtype="bf16"))
-    assert found(ran(tape.program, [1e-3] * 3)) == {}
+    assert found(ran(tape.program, [0.2e-3] * 3)) == {}
 
 
 # Products in fp32
@@ -323,11 +324,11 @@ def test_products_in_fp32_gain_what_tf32_is_faster_by():
     assert one.evidence == ("4 kernels in fp32 take 12.0 ms", "fp32 50.0 TFLOP/s, tf32 400 TFLOP/s: 8.00x")
 
 
-@pytest.mark.parametrize("mode", ["bf16", "tf32"])
-def test_products_in_a_fast_mode_are_well(mode):
+@pytest.mark.parametrize(("mode", "took_s"), [("bf16", 0.2e-3), ("tf32", 0.4e-3)])
+def test_products_in_a_fast_mode_are_well(mode, took_s):
     program = products("bf16")
     ops = tuple(replace(op, work=replace(op.work, matrix={mode: op.work.matrix_flops})) for op in program.ops)
-    assert found(ran(replace(program, ops=ops), [1e-3] * 4)) == {}
+    assert found(ran(replace(program, ops=ops), [took_s] * 4)) == {}
 
 
 @pytest.mark.parametrize("rates", [{}, {"bf16": 10e9}, {"bf16": 140e9}], ids=["unknown", "slower", "hardly faster"])
@@ -378,14 +379,19 @@ def steps(draw) -> Exam:
     return ran(tape.program, seconds, step_s=1e-4, ceilings=draw(st.sampled_from([GPU, H200, CPU])), **sides)
 
 
+HOST_SIDE = {"B101", "B103", "B104", "B207"}
+"""Findings whose treatment takes something off the host."""
+
+
 @given(steps())
 def test_no_finding_breaks_or_promises_more_than_there_is(made):
     known = case(made)
     for one in find_all(known):
         assert one.code != "B501", one.evidence
-        assert 0 <= one.device_seconds <= known.busy_s + 1e-12
-        if one.code != "B101" and one.seconds_at_stake is not None:
-            assert 0 <= one.seconds_at_stake <= one.device_seconds + 1e-12
+        assert 0 <= (one.device_seconds or 0.0) <= known.busy_s + 1e-12
+        host_s = (known.sides.host_s or 0.0) if one.code in HOST_SIDE else 0.0
+        if one.seconds_at_stake is not None:
+            assert 0 <= one.seconds_at_stake <= one.device_seconds + host_s + 1e-12
 
 
 def test_findings_are_sorted_by_what_they_give_the_step():
@@ -397,7 +403,7 @@ def test_a_broken_finding_is_named_and_the_others_still_run():
     def breaks(_: Case) -> Stake:
         raise KeyError("tf32")
 
-    broken = Rule("B999", "a broken one", "", "", breaks)
+    broken = Rule("B999", "a broken one", "", "", "", "", "", breaks)
     ill = case(exam(kernel(0, 1.0), host_s=10.0))
     sound, reported = find_all(ill, [broken, *FINDINGS.values()])
     assert sound.code == "B101"
@@ -411,12 +417,15 @@ def test_an_exam_without_a_program_is_looked_at_for_what_can_be_seen():
 
 
 def test_every_finding_says_what_it_is_and_what_helps():
-    assert {"B101", "B102", "B201", "B202", "B301"} <= set(FINDINGS)
+    assert len(FINDINGS) >= 25
     for code, rule in FINDINGS.items():
         assert rule.code == code
         assert rule.title
         assert rule.explanation.endswith(".")
+        assert rule.unless.endswith(".")
+        assert rule.reads
         assert rule.treatment
+        assert rule.fix
 
 
 def test_an_unknown_host_leaves_device_seconds():

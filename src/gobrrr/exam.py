@@ -11,8 +11,10 @@ from typing import ClassVar
 
 from gobrrr.errors import BadInput
 from gobrrr.machine.ceilings import Ceilings
+from gobrrr.machine.doubts import Doubt
 from gobrrr.stats import Interval, Sample
 from gobrrr.timing.kernel import Kernel, Sync
+from gobrrr.work.compiler_events import Compilation
 from gobrrr.work.op import Op
 from gobrrr.work.program import Program
 
@@ -79,6 +81,14 @@ class Exam:
     idle: Mapping[str, float] | None = None
     """Idle time by cause, as fractions of it."""
     batch_test: BatchTest | None = None
+    compilation: Compilation | None = None
+    """Until the step was timed; None where nothing was compiled."""
+    allocation_retries: int | None = None
+    """How often the allocator found no memory and gave back what it had kept, until the step was timed."""
+    padding: float | None = None
+    """Of the tokens, as fraction: those that the inputs' mask marks as none."""
+    device_doubts: tuple[Doubt, ...] = ()
+    """What was wrong with the device while the step was timed."""
 
     def __post_init__(self) -> None:
         """An Exam is a file, and files come from strangers."""

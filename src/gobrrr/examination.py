@@ -9,7 +9,9 @@ from gobrrr import units
 from gobrrr.errors import CannotDecide, Missing, ProgramFailed, UsageError
 from gobrrr.exam import BatchTest, Exam, Quality
 from gobrrr.machine import Ceilings, identify, measured
-from gobrrr.machine.gpu_state import GpuUse, gpu_use
+from gobrrr.machine.allocator import allocation_retries
+from gobrrr.machine.doubts import gpu_doubts
+from gobrrr.machine.gpu_state import GpuUse, gpu_state, gpu_use
 from gobrrr.machine.probes import PROBES
 from gobrrr.machine.sampling import middle, sampling
 from gobrrr.timing.batch import alternating_windows, doubled
@@ -18,7 +20,10 @@ from gobrrr.timing.kernel import Kernel
 from gobrrr.timing.recordings import Recordings, record
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort, StepTimes, Trend, time_steps
+from gobrrr.work import compiler_events
+from gobrrr.work.compiler_events import Mark
 from gobrrr.work.lineage import Dispatched, as_written, traced
+from gobrrr.work.padding import padding_share
 from gobrrr.work.placement import one_device
 from gobrrr.work.program import Program
 from gobrrr.work.signature import change, changed, known_work
@@ -46,7 +51,7 @@ def examine(
 
     The batch test comes last: if twice the batch cannot be run, the Exam says why and holds all the rest.
     """
-    stages = 6 if batch_test else 5
+    stages, started = 6 if batch_test else 5, compiler_events.mark()
     progress(1, stages, "building the workload")
     step, workload = made_step(factory)
     if batch_test and workload is None:
@@ -60,10 +65,13 @@ def examine(
         ceilings = measured(clock.device, only=needed_probes(counted.program))
         progress(4, stages, "timing the step")
         effort = effort or (CPU_STEP_EFFORT if clock.device == "cpu" else CUDA_STEP_EFFORT)
+        retries = allocation_retries(clock.device)
         times, uses = _times(step, clock, effort)
+        noticed = _noticed(clock.device, workload, started, retries)
         progress(5, stages, "recording a few steps")
         exam = _exam(target, clock.device, counted, ceilings, times, record(step, clock, times.step_s))
-        exam = _warned(_used(exam, uses), [*kept.warnings, varies or _varies(counted.program, step)])
+        exam = replace(_used(exam, uses), **noticed)
+        exam = _warned(exam, [*kept.warnings, varies or _varies(counted.program, step)])
         if batch_test and workload is not None:
             progress(6, stages, "timing twice the batch")
             exam = replace(exam, batch_test=_batch_test(workload, clock, effort, times.window_steps))
@@ -169,6 +177,18 @@ def _exam(
         gap_before_s=recordings.gap_before_s,
         idle=recordings.idle(len(counted.ran.ops), ceilings, idle_s),
     )
+
+
+def _noticed(device: str, workload: Workload | None, started: Mark, retries_before: int | None) -> dict[str, Any]:
+    """What stands beside the times, asked for before a recording changes it."""
+    retries, uuid = allocation_retries(device), identify(device).uuid
+    state = None if uuid is None else gpu_state(uuid)
+    return {
+        "compilation": compiler_events.since(started),
+        "allocation_retries": None if retries is None else retries - (retries_before or 0),
+        "padding": None if workload is None else padding_share(workload.inputs),
+        "device_doubts": () if state is None else tuple(gpu_doubts([state])),
+    }
 
 
 def _linked_share(kernels: tuple[Kernel, ...]) -> float | None:

@@ -15,7 +15,8 @@ COMMANDS = {
     "count": "FLOPs, bytes and memory of every op of a workload, on fake tensors.",
     "examine": "Time one step of a workload, join it with the work, and say what limits it.",
     "show": "Diagnose a kept Exam again, anywhere.",
-    "demo": "Examine a small built-in transformer, explained as it goes.",
+    "explain": "Say what a finding means and what helps, or list them all.",
+    "demo": "Examine a small built-in model, sick or healthy, explained as it goes.",
     "lab": "Test the article's claims on this machine.",
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gobrrr import schema
+from gobrrr.cli.selection import selected_rules, selecting
 from gobrrr.cli.show import present
 from gobrrr.errors import UsageError
 
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 @click.command("examine")
 @click.argument("target", metavar="FILE.py:NAME")
 @click.option("--batch-test", is_flag=True, help="Also time twice the batch: is the step overhead-bound?")
+@selecting
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Keep the Exam in this file (.json or .json.gz).")
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
-def command(target: str, *, batch_test: bool, output: Path | None, as_json: bool) -> None:
+def command(target: str, *, batch_test: bool, select: str, ignore: str, output: Path | None, as_json: bool) -> None:
     """Time one step of a workload, join it with the work, and say what limits it.
 
     FILE.py:NAME is a function that returns a gobrrr.Workload, a (model, inputs) pair, or a step to call. Everything is
@@ -30,13 +32,14 @@ def command(target: str, *, batch_test: bool, output: Path | None, as_json: bool
     """
     from gobrrr.report.progress import progress_line
 
+    rules = selected_rules(select, ignore)
     with progress_line("examining") as progress:
         exam = examined(target, progress, batch_test=batch_test)
     if output is not None:
         schema.write(exam, output)
     kept = kept_as(exam) if output is None else str(output)
     following = f"gobrrr examine {target} -o exam.json.gz" if kept is None else f"gobrrr show {kept}"
-    present(exam, following, as_json=as_json)
+    present(exam, following, as_json=as_json, rules=rules)
     if exam.batch_test is not None and exam.batch_test.problem is not None:
         raise UsageError(exam.batch_test.problem)
 

@@ -5,15 +5,18 @@ from typing import TYPE_CHECKING
 import click
 
 from gobrrr import schema
+from gobrrr.cli.selection import selected_rules, selecting
 
 if TYPE_CHECKING:
+    from gobrrr.diagnose.findings import Rule
     from gobrrr.exam import Exam
 
 
 @click.command("show")
 @click.argument("exam", default="last")
+@selecting
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
-def command(exam: str, *, as_json: bool) -> None:
+def command(exam: str, *, select: str, ignore: str, as_json: bool) -> None:
     """Diagnose a kept Exam again; needs neither torch nor the machine that it was made on.
 
     EXAM is a file, or one of the ten Exams that were made last: `last`, which is meant if nothing is given, `last~1`
@@ -22,14 +25,15 @@ def command(exam: str, *, as_json: bool) -> None:
     from gobrrr import history
     from gobrrr.exam import Exam
 
-    present(schema.read(Exam, history.path_of(exam)), f"gobrrr show {exam} --json", as_json=as_json)
+    rules = selected_rules(select, ignore)
+    present(schema.read(Exam, history.path_of(exam)), f"gobrrr show {exam} --json", as_json=as_json, rules=rules)
 
 
-def present(exam: "Exam", following: str, *, as_json: bool) -> None:
+def present(exam: "Exam", following: str, *, as_json: bool, rules: "tuple[Rule, ...] | None" = None) -> None:
     """The Exam's diagnosis, for a program or for a person, who is also told the next command."""
     from gobrrr.diagnose.diagnosis import diagnose
 
-    diagnosis = diagnose(exam)
+    diagnosis = diagnose(exam, rules)
     if as_json:
         click.echo(schema.dumps(diagnosis))
         return

@@ -8,7 +8,7 @@ from gobrrr.diagnose.attribute import BUSY, TOO_BUSY, Attributed, attribute, que
 from gobrrr.diagnose.batch import BatchVerdict, batch_verdict
 from gobrrr.diagnose.compulsory import compulsory_floor
 from gobrrr.diagnose.counterfactual import Sides
-from gobrrr.diagnose.findings import Case, Finding, find_all
+from gobrrr.diagnose.findings import Case, Finding, Rule, find_all
 from gobrrr.diagnose.fusion import fused_floor
 from gobrrr.diagnose.modules import ModuleNode, module_tree
 from gobrrr.diagnose.regime import Regime
@@ -92,7 +92,8 @@ class Diagnosis:
     batch_test: BatchVerdict | None = None
 
 
-def diagnose(exam: Exam) -> Diagnosis:
+def diagnose(exam: Exam, rules: Iterable[Rule] | None = None) -> Diagnosis:
+    """Looks for all findings, or for those of these rules."""
     kernels, scale = attribute(exam)
     busy_s = sum(one.seconds for one in kernels)
     seconds = regime_seconds(kernels, exam.step_s - busy_s)
@@ -149,7 +150,7 @@ def diagnose(exam: Exam) -> Diagnosis:
         classes=class_rows(kernels, busy_s),
         ops=op_rows(kernels, exam),
         modules=module_tree(kernels),
-        findings=find_all(Case(exam, tuple(kernels), Sides(host_s, device_s, exam.serial), limits, floors)),
+        findings=find_all(Case(exam, tuple(kernels), Sides(host_s, device_s, exam.serial), limits, floors), rules),
         syncs=exam.syncs,
         quality=_quality(exam, scale),
         batch_test=batch_verdict(exam, shares if scale <= TOO_BUSY else None),

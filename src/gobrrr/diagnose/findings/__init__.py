@@ -13,6 +13,7 @@ from gobrrr.diagnose.findings.finding import Rule as Rule
 from gobrrr.diagnose.findings.finding import Stake as Stake
 from gobrrr.diagnose.findings.finding import find_all as find_all
 from gobrrr.diagnose.findings.finding import nothing_to_gain as nothing_to_gain
+from gobrrr.diagnose.findings.finding import selected as selected
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")

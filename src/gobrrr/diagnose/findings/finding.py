@@ -3,13 +3,16 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
+from textwrap import dedent
 from typing import TypeAlias
 
 from gobrrr.diagnose.attribute import Attributed
 from gobrrr.diagnose.counterfactual import Sides, at_stake
 from gobrrr.diagnose.flow import Flow, data_flow
 from gobrrr.diagnose.fusion import FusedFloor, GroupFloor
+from gobrrr.errors import UsageError
 from gobrrr.exam import Exam
 from gobrrr.units import percent
 
@@ -19,6 +22,10 @@ WORTH = 0.02
 MEASURABLE = 0.005
 """Of the step: device seconds below this are no finding. Half a percent is what kernel times vary by between two runs;
 a list of such trifles hides what matters."""
+
+MOST_DISPATCHES = 10
+"""Of the host's time for an op: a chain of bare additions takes one for each, eager BERT-large four, an optimizer that
+loops over its tensors up to ten."""
 
 BROKEN = "B501"
 """The code of a finding that could not be made: a matter of quality, as all B5xx."""
@@ -56,15 +63,36 @@ class Case:
     limiter: str
     fused: FusedFloor | None
 
-    def saving(self, device_s: float, evidence: Iterable[str]) -> Stake | None:
-        """What a change stakes that takes so much off the device; None if nobody could measure it."""
-        if device_s < MEASURABLE * self.exam.step_s or device_s <= 0:
+    def saving(self, device_s: float, evidence: Iterable[str], *, host_s: float = 0.0) -> Stake | None:
+        """What a change stakes that takes so much off device and host; None if nobody could measure it."""
+        more_s = max(device_s, host_s)
+        if more_s < MEASURABLE * self.exam.step_s or more_s <= 0:
             return None
-        return Stake(at_stake(self.sides, device_less_s=device_s), device_s, tuple(evidence))
+        stake_s = at_stake(self.sides, device_less_s=max(0.0, device_s), host_less_s=max(0.0, host_s))
+        return Stake(stake_s, max(0.0, device_s), tuple(evidence))
 
     @cached_property
     def busy_s(self) -> float:
         return sum(one.seconds for one in self.kernels)
+
+    def idle_s(self, cause: str) -> float:
+        """Of the step, in which the device waited for this; 0 where nobody saw it."""
+        idle_s = max(0.0, self.exam.step_s - self.busy_s)
+        return idle_s * (self.exam.idle or {}).get(cause, 0.0)
+
+    @property
+    def dispatch_s(self) -> float:
+        """What the host pays for one op at the least; 0 where nobody measured it, so that nothing is promised."""
+        return self.exam.ceilings.dispatch_s or 0.0
+
+    @property
+    def op_s(self) -> float:
+        """What it pays for one op of this step: its time over all ops, views too, but no less than a bare dispatch.
+
+        Python around an op and its gradient cost a few dispatches; what is beyond `MOST_DISPATCHES` is something else.
+        """
+        own_s = (self.sides.host_s or 0.0) / len(self.exam.ran) if self.exam.ran else 0.0
+        return max(self.dispatch_s, min(own_s, MOST_DISPATCHES * self.dispatch_s))
 
     @cached_property
     def units(self) -> Mapping[tuple[int, ...], float]:
@@ -96,22 +124,50 @@ class Rule:
     code: str
     title: str
     explanation: str
+    """What it is and why it costs time."""
+    reads: str
+    """Which evidence in the Exam decides, with the threshold."""
     treatment: str
+    """In a line, for the report."""
+    fix: str
+    """As code."""
+    unless: str
+    """When to leave it alone."""
     run: Run
 
 
 FINDINGS: dict[str, Rule] = {}
 
 
-def finding(code: str, title: str, *, explanation: str, treatment: str) -> Callable[[Run], Run]:
+def finding(
+    code: str, title: str, *, explanation: str, reads: str, treatment: str, fix: str, unless: str
+) -> Callable[[Run], Run]:
     """Registers the decorated function, which knows its own precondition and gives None where it does not hold."""
 
     def register(run: Run) -> Run:
         assert code not in FINDINGS, f"{code} is taken"
-        FINDINGS[code] = Rule(code, title, explanation, treatment, run)
+        FINDINGS[code] = Rule(code, title, explanation, reads, treatment, dedent(fix).strip(), unless, run)
         return run
 
     return register
+
+
+def selected(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Rule, ...]:
+    """The rules whose code begins with one of the first, or all, and with none of the second: `B2`, `B201`."""
+    wanted, unwanted = (tuple(_known(prefix) for prefix in prefixes) for prefixes in (select, ignore))
+    codes = (code for code in sorted(FINDINGS) if code.startswith(wanted or "B") and not code.startswith(unwanted))
+    return tuple(FINDINGS[code] for code in codes)
+
+
+def _known(prefix: str) -> str:
+    code = prefix.strip().upper()
+    if any(known.startswith(code) for known in FINDINGS) and code:
+        return code
+    near = get_close_matches(code, FINDINGS, cutoff=0.5)
+    raise UsageError(
+        f"no finding's code begins with {prefix!r}; "
+        + (f"near it: {', '.join(near)}" if near else f"the codes are {', '.join(sorted(FINDINGS))}")
+    )
 
 
 def find_all(case: Case, rules: Iterable[Rule] | None = None) -> tuple[Finding, ...]:
@@ -140,14 +196,15 @@ def _looked_for(rule: Rule, case: Case) -> Finding | None:
 
 
 def _broken(rule: Rule, error: Exception) -> Finding:
+    broken = FINDINGS[BROKEN]
     return Finding(
         code=BROKEN,
         title=f"{rule.code} could not be looked for",
         seconds_at_stake=None,
         device_seconds=None,
         evidence=(f"{rule.title}: {type(error).__name__}: {error}",),
-        explanation="Looking for this problem failed on this Exam. The other findings are not touched by it.",
-        treatment="report this as a bug of gobrrr, with the Exam's file",
+        explanation=broken.explanation,
+        treatment=broken.treatment,
     )
 
 

@@ -12,7 +12,16 @@ from gobrrr.units import percent, seconds
         "Python and the dispatcher need longer to ask for the kernels than the device needs to run them, so faster "
         "kernels would change nothing. At stake is what is left when the host costs nothing: then the device limits."
     ),
+    reads="the host needs nine tenths of the step and the device does not",
     treatment="torch.compile, a CUDA graph (mode='reduce-overhead'), fused or foreach optimizers, a larger batch",
+    fix="""
+    model = torch.compile(model, mode="reduce-overhead")  # one launch for all kernels of a graph
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    """,
+    unless=(
+        "Shapes or branches that change from step to step break graphs. On a CPU the host is the device, and what "
+        "helps is fewer, larger ops."
+    ),
 )
 def host_bound(case: Case) -> Stake | None:
     host_s = case.sides.host_s

@@ -20,10 +20,21 @@ MODES = ("tf32", "bf16", "fp16")
     "B301",
     "fp32 matmuls where faster units exist",
     explanation=(
-        "These products run in full fp32, outside the units that the machine has for lower precision. TF32 keeps fp32 "
-        "tensors and rounds the factors to 10 bits; bf16 autocast halves their bytes as well."
+        "These products run in full fp32, outside the units that the machine has for lower precision. TF32 keeps "
+        "fp32 tensors and rounds the factors to 10 bits; bf16 autocast halves their bytes as well."
     ),
+    reads="products counted as fp32, on a machine whose tf32, bf16 or fp16 was measured at 1.5 times the rate or more",
     treatment="torch.set_float32_matmul_precision('high') for TF32, or torch.autocast(dtype=torch.bfloat16)",
+    fix="""
+    torch.set_float32_matmul_precision("high")
+    # or, around forward and loss:
+    with torch.autocast(device_type, dtype=torch.bfloat16):
+        loss = model(**batch).loss
+    """,
+    unless=(
+        "Both round the factors: 10 bits in TF32, 7 in bf16. Solvers, physics and long sums may need what fp32 "
+        "gives, and a CPU without units for it multiplies bf16 more slowly than fp32."
+    ),
 )
 def slow_math(case: Case) -> Stake | None:
     rates = case.exam.ceilings.matmul_flops_per_s

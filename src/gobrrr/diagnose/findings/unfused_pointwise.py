@@ -11,7 +11,7 @@ from gobrrr.diagnose.fusion import Group
 from gobrrr.diagnose.kinds import Kind, kind
 from gobrrr.diagnose.residency import Traffic
 from gobrrr.units import moved, seconds
-from gobrrr.work.op import Op, OpClass
+from gobrrr.work.op import Op, OpClass, Phase
 from gobrrr.work.registry import canonical
 from gobrrr.work.work import total
 
@@ -42,7 +42,15 @@ class Chain:
         "that moves such bytes, at the rate it really ran, and never below what the arithmetic needs; products stay "
         "as they are."
     ),
-    treatment="torch.compile the module; for an optimizer, fused=True",
+    reads="ops of the program that one kernel could do and several did, with the bytes that passed between them",
+    treatment="torch.compile the module",
+    fix="""
+    model.compile()  # in place: parameter names stay
+    """,
+    unless=(
+        "Compiling takes seconds to minutes and again for new shapes. While the host limits, nothing is gained but "
+        "room on the device. Hand-written attention and optimizers have codes of their own, B202 and B207."
+    ),
 )
 def unfused_pointwise(case: Case) -> Stake | None:
     found = chains(case)
@@ -54,23 +62,27 @@ def chains(case: Case) -> list[Chain]:
     if program is None or fused is None or case.flow is None:
         return []
     of_op = {op: unit for unit in case.units for op in unit}
-    made = (_chain(case, case.flow, units) for one in fused.groups for units in [_units(one.group, program.ops, of_op)])
+    made = (as_one(case, case.flow, units) for one in fused.groups for units in [_units(one.group, program.ops, of_op)])
     return [chain for chain in made if chain is not None and chain.saved_s > 0]
 
 
 def _units(group: Group, ops: Sequence[Op], of_op: dict[int, tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
     """What ran of a group besides its product. A unit that reaches beyond is fused some other way and left alone.
 
-    A group with two products is an attention, which is another finding.
+    A group with two products is an attention, and an optimizer is one too: other findings.
     """
-    if sum(ops[op].cls is OpClass.CONTRACTION for op in group.ops) > 1:
+    if sum(ops[op].cls is OpClass.CONTRACTION for op in group.ops) > 1 or _is_optimizer(group, ops):
         return ()
     streaming = {op for op in group.ops if ops[op].cls is not OpClass.CONTRACTION and kind(ops[op]) is not Kind.ALONE}
     units = dict.fromkeys(of_op[op] for op in group.ops if op in streaming and op in of_op)
     return tuple(unit for unit in units if streaming.issuperset(unit))
 
 
-def _chain(case: Case, flow: Flow, units: tuple[tuple[int, ...], ...]) -> Chain | None:
+def _is_optimizer(group: Group, ops: Sequence[Op]) -> bool:
+    return all(ops[op].phase is Phase.OPTIMIZER for op in group.ops)
+
+
+def as_one(case: Case, flow: Flow, units: tuple[tuple[int, ...], ...]) -> Chain | None:
     """One kernel instead of these: each unit keeps the share of its time in which it moves what it still has to."""
     if len(units) < 2:
         return None
@@ -146,7 +158,6 @@ def _line(phase: str, names: Sequence[str], some: Sequence[Chain], ops: Sequence
     where = ops[some[0].units[0][0]].source
     return (
         f"{phase}, {often}{called}: {seconds(sum(chain.seconds for chain in some))}, "
-        f"{seconds(sum(chain.saved_s for chain in some))} less if fused "
-        f"({moved(sum(chain.bytes for chain in some))} → {moved(sum(chain.bytes_fused for chain in some))})"
-        + (f", {where}" if where else "")
+        f"{seconds(sum(chain.saved_s for chain in some))} less if fused ({moved(sum(chain.bytes for chain in some))} "
+        f"→ {moved(sum(chain.bytes_fused for chain in some))})" + (f", {where}" if where else "")
     )
