@@ -79,6 +79,9 @@ class Exam:
     idle: Mapping[str, float] | None = None
     """Idle time by cause, as fractions of it."""
     batch_test: BatchTest | None = None
+    step_period: int = 1
+    """Rounds that a step is made of before it repeats: backward passes, as with accumulated gradients or several
+    optimizers, or calls of the model where nothing is trained."""
 
     def __post_init__(self) -> None:
         """An Exam is a file, and files come from strangers."""

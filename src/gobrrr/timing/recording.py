@@ -3,17 +3,18 @@
 import json
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
+from gobrrr.steps import Steps, stepwise
 from gobrrr.timing.timeline import Timeline, timeline
 
 
-def recorded(
-    step: Callable[[], object], synchronize: Callable[[], None], *, ops: bool, steps: int = 1, lead_in: int = 0
-) -> Timeline:
+@stepwise
+def recorded(synchronize: Callable[[], None], *, ops: bool, steps: int = 1, lead_in: int = 0) -> Steps[Timeline]:
     """The timeline of so many steps back to back; with ops and their shapes, or the device and its calls alone.
 
     Recording ops doubles the time of a step that the host limits, so times are taken without them. The steps of the
@@ -26,8 +27,7 @@ def recorded(
     activities = ({ProfilerActivity.CPU} if ops else set()) | (every - {ProfilerActivity.CPU})
     last = max(1, lead_in) + steps - 1
     synchronize()
-    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
-        warnings.simplefilter("ignore")  # the profiler's own, about its schedule
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         with profile(
             activities=activities,
@@ -38,10 +38,19 @@ def recorded(
             for number in range(last + 1):
                 if number == last - steps + 1:
                     began_s = perf_counter()
-                step()
+                yield 1
                 if number == last:
                     synchronize()
                     wall_s = perf_counter() - began_s
-                profiler.step()
+                with _quiet():
+                    profiler.step()
         events = json.loads(path.read_bytes())["traceEvents"]
     return replace(timeline(events), wall_s=wall_s)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the profiler's own warnings, about its schedule; those of the steps are not ours to drop."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
