@@ -67,6 +67,6 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def _ran(command: list[str], folder: Path, **options: Any) -> Ran:
-    options = {"capture_output": True, "text": True, "timeout": 300, "check": False} | options
-    ran = subprocess.run(command, cwd=folder, env=environment(folder), **options)
+    options = {"capture_output": True, "text": True, "timeout": 300} | options
+    ran = subprocess.run(command, check=False, cwd=folder, env=environment(folder), **options)
     return Ran(ran.returncode, ran.stdout, ran.stderr, folder)

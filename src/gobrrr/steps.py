@@ -15,7 +15,11 @@ Steps: TypeAlias = Generator[int, None, T]
 
 
 class Spoiled(Exception):
-    """Thrown into a part, maybe in mid-step: what it saw of this step is of no use, as when the process forks."""
+    """Thrown into a part: what it saw of a step is of no use, as where the step has another shape than the others."""
+
+    def __init__(self, *, mid_step: bool = False) -> None:
+        self.mid_step = mid_step
+        """The step still goes on, as when the process forks in it."""
 
 
 class Ended(Exception):
@@ -53,12 +57,12 @@ def passed() -> Steps[None]:
 
 
 def retried(part: Callable[[], Steps[T]]) -> Steps[T]:
-    """The part, from its beginning at the next step, until no step of it is spoiled."""
-    spoiled = False
+    """The part, from its beginning where a step begins, until no step of it is spoiled."""
+    mid_step = False
     while True:
         try:
-            if spoiled:
+            if mid_step:
                 yield 1
             return (yield from part())
-        except Spoiled:
-            spoiled = True
+        except Spoiled as spoiled:
+            mid_step = spoiled.mid_step

@@ -7,7 +7,7 @@ wrong on our side reaches the program.
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -53,6 +53,7 @@ class Attendant:
         self._part: Steps[Exam] | None = None
         self._left = 0
         self._rounds = 1
+        self._usual: Hashable | None = None
         self._ended_at_s: list[float] = []
         self._busy = self._over = self._disturbed = False
 
@@ -67,7 +68,7 @@ class Attendant:
         if self._over:
             return
         self._stop = False
-        if self._part is not None and self._thread == threading.get_ident():
+        while self._part is not None and self._thread == threading.get_ident():
             self._advance(partial(self._part.throw, Ended()))
         if not self._over:
             self._say(self._seen())
@@ -76,7 +77,7 @@ class Attendant:
     def before_fork(self) -> None:
         """The child shall carry nothing of ours: what holds during this step is left now, and the next one is taken."""
         if self._part is not None and not self._busy and self._thread == threading.get_ident():
-            self._advance(partial(self._part.throw, Spoiled()))
+            self._advance(partial(self._part.throw, Spoiled(mid_step=True)))
 
     def in_child(self) -> None:
         self._leave()
@@ -113,7 +114,7 @@ class Attendant:
         if self._part is None:
             if self._shapes.number.total() >= LOOKED_AT:
                 self._begin_part(rounds)
-        elif spoiled or not self._shapes.is_usual(shape):
+        elif spoiled or self._usual not in (None, shape):
             self._advance(partial(self._part.throw, Spoiled()))
         else:
             self._left -= 1
@@ -128,7 +129,7 @@ class Attendant:
         return max(1, rounds), shape
 
     def _begin_part(self, rounds: int) -> None:
-        self._rounds = rounds
+        self._rounds, self._usual = rounds, self._shapes.usual()
         self._part = examination(self._target, self._say, one_by_one=len(self._shapes.number) > 1)
         self._advance(partial(next, self._part))
 
@@ -140,7 +141,7 @@ class Attendant:
             if exam is not None:
                 self._finish(exam)
         except Ended:
-            pass
+            self._part = None
         except GobrrrError as error:
             self._give_up(str(error))
         except Exception:  # noqa: BLE001 (a bug of ours is not the program's)
@@ -172,9 +173,9 @@ class Attendant:
 
     def _completed(self, exam: Exam) -> Exam:
         number = len(self._shapes.number)
-        share = units.percent(self._shapes.usual_share, 0)
-        said = f"steps of {number} shapes passed: those of the most frequent one, {share} of them, were examined"
-        quality = replace(exam.quality, warnings=(*exam.quality.warnings, *([said] if number > 1 else [])))
+        which = "" if self._usual is None else f"those of one, {units.percent(self._shapes.share(self._usual), 0)}, "
+        said = [f"steps of {number} shapes passed: {which or 'all '}were examined"] if number > 1 else []
+        quality = replace(exam.quality, warnings=(*exam.quality.warnings, *said))
         return replace(exam, step_period=self._rounds, quality=quality)
 
     def _leave(self) -> None:

@@ -34,14 +34,19 @@ REPEATS = 3
 """Of a period, before it is believed. A wrong belief, as after the first of many accumulated backward passes, ends with
 the first event that contradicts it."""
 
-MOST_HEARD = 3 * 1024
-"""Events that are looked back upon: gradients accumulated over a thousand batches."""
+NO_LONGER_TRAINED = 32
+"""Calls of models in a row that are more than an evaluation on the way, while no step is known."""
+
+MOST_HEARD = REPEATS * 256
+"""Events that are looked back upon: gradients accumulated over two hundred batches and more."""
 
 
 def period(events: Sequence[Event]) -> Word | None:
     """The shortest word that the events end with so many times, and that ends with the event that ends a step."""
     events = _trained(events)
     for length in range(1, len(events) // REPEATS + 1):
+        if events[-1] != events[-1 - length]:
+            continue
         word = tuple(events[-length:])
         if word[-1].kind is max(event.kind for event in word) and tuple(events[-REPEATS * length :]) == word * REPEATS:
             return word
@@ -49,7 +54,13 @@ def period(events: Sequence[Event]) -> Word | None:
 
 
 def _trained(events: Sequence[Event]) -> Sequence[Event]:
-    return [event for event in events if event.kind is not Kind.FORWARD] or events
+    """Without the calls of models, as long as something is trained."""
+    calls = next((place for place, event in enumerate(reversed(events)) if event.kind is not Kind.FORWARD), None)
+    if calls is None:
+        return events
+    if calls >= NO_LONGER_TRAINED:
+        return events[-calls:]
+    return [event for event in events if event.kind is not Kind.FORWARD]
 
 
 def overlap(word: Word, events: Sequence[Event]) -> int:
@@ -89,16 +100,18 @@ class Beat:
     def _followed(self, word: Word, event: Event) -> "Heard":
         if event == word[self._place]:
             self._place += 1
-            if self._place < len(word):
-                return Heard.NOTHING
-            whole, self._place, self._whole = self._whole, 0, True
-            return Heard.STEP if whole else Heard.SPOILED_STEP
-        self._whole = False
-        other = period(self.heard)
-        if other is not None and Counter(other) != Counter(word):
+        else:
+            self._whole, self._place = False, overlap(word, _trained(self.heard))
+        if not self._whole and self._contradicted(word):
             return self._looked()
-        self._place = overlap(word, _trained(self.heard))
-        return Heard.NOTHING
+        if self._place < len(word):
+            return Heard.NOTHING
+        whole, self._place, self._whole = self._whole, 0, True
+        return Heard.STEP if whole else Heard.SPOILED_STEP
+
+    def _contradicted(self, word: Word) -> bool:
+        other = period(self.heard)
+        return other is not None and Counter(other) != Counter(word)
 
 
 class Heard(IntEnum):
@@ -118,11 +131,10 @@ class Shapes:
 
     number: Counter[Hashable] = field(default_factory=Counter)
 
-    def is_usual(self, shape: Hashable) -> bool:
-        """Whether a step of this shape is one of those to be examined."""
-        usual, often = self.number.most_common(1)[0] if self.number else (shape, 1)
-        return shape == usual or often < LEAST_SHARE * self.number.total()
+    def usual(self) -> Hashable | None:
+        """The most frequent one, if there is one to speak of."""
+        ((shape, often),) = self.number.most_common(1) or [(None, 0)]
+        return shape if often >= LEAST_SHARE * self.number.total() else None
 
-    @property
-    def usual_share(self) -> float:
-        return max(self.number.values(), default=0) / max(1, self.number.total())
+    def share(self, shape: Hashable) -> float:
+        return self.number[shape] / max(1, self.number.total())

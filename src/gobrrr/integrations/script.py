@@ -1,11 +1,14 @@
 """Running a program as Python would: `python SCRIPT ARGS…`, `python -m MODULE ARGS…`, `python -c CODE ARGS…`."""
 
+import builtins
 import runpy
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
+from zipfile import is_zipfile
 
 from gobrrr.errors import Interrupted
 
@@ -32,14 +35,25 @@ class Script:
             sys.path[0] = {"": str(Path(self.what).resolve().parent), "-m": str(Path.cwd()), "-c": ""}[self.kind]
 
     def _run_file(self) -> None:
-        runpy.run_path(self.what, run_name="__main__")
+        path = Path(self.what).absolute()
+        if path.is_dir() or is_zipfile(path):
+            runpy.run_path(self.what, run_name="__main__")
+            return
+        file = str(path)
+        _execute(path.read_bytes(), file, __file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))
 
     def _run_module(self) -> None:
         runpy.run_module(self.what, run_name="__main__", alter_sys=True)
 
     def _run_code(self) -> None:
-        main = sys.modules["__main__"] = ModuleType("__main__")
-        exec(compile(self.what, "<string>", "exec"), vars(main))  # noqa: S102 (what it is for)
+        _execute(self.what, "<string>")
+
+
+def _execute(source: str | bytes, name: str, **variables: object) -> None:
+    """As the main module, which it stays: what lives on, such as a handler at exit, may ask for it."""
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    vars(main).update(variables, __builtins__=builtins)
+    exec(compile(source, name, "exec", dont_inherit=True), vars(main))  # noqa: S102 (what it is for)
 
 
 def exit_code(run: Callable[[], None]) -> int | str | None:

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from gobrrr.steps import Steps, stepwise
+from gobrrr.errors import CannotDecide
+from gobrrr.steps import Spoiled, Steps, stepwise
 from gobrrr.timing.timeline import Timeline, timeline
 
 
@@ -21,8 +22,11 @@ def recorded(synchronize: Callable[[], None], *, ops: bool, steps: int = 1, lead
     lead-in run just before, under the same profiler and without a pause: a device that rested runs faster for a while
     than it does in a loop.
     """
+    from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]
     from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 
+    if _profiler_enabled():
+        raise CannotDecide("a profiler runs already, and torch has room for one: examine the program without its own")
     every = supported_activities()  # type: ignore[no-untyped-call]
     activities = ({ProfilerActivity.CPU} if ops else set()) | (every - {ProfilerActivity.CPU})
     last = max(1, lead_in) + steps - 1
@@ -38,7 +42,11 @@ def recorded(synchronize: Callable[[], None], *, ops: bool, steps: int = 1, lead
             for number in range(last + 1):
                 if number == last - steps + 1:
                     began_s = perf_counter()
-                yield 1
+                try:
+                    yield 1
+                except Spoiled as spoiled:  # in the lead-in only what the device does counts
+                    if spoiled.mid_step or number > last - steps:
+                        raise
                 if number == last:
                     synchronize()
                     wall_s = perf_counter() - began_s
