@@ -208,7 +208,8 @@ def _captures() -> bool:
     """While a CUDA graph is being captured nothing may be synchronised."""
     import torch
 
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    initialized: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return initialized and torch.cuda.is_current_stream_capturing()
 
 
 @contextmanager

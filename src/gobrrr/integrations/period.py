@@ -86,7 +86,9 @@ class Beat:
             event = Event(event.kind)
             if event.kind is not self.step_by:
                 return Heard.NOTHING
-        self.heard = [*self.heard[-MOST_HEARD:], event]
+        self.heard.append(event)
+        if len(self.heard) > 2 * MOST_HEARD:
+            del self.heard[:-MOST_HEARD]
         if self.word is None:
             return self._looked()
         if event.kind is Kind.FORWARD and self.word[-1].kind is not Kind.FORWARD:
