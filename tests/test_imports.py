@@ -12,7 +12,7 @@ import pytest
 import gobrrr
 
 LAYERS = (
-    ("units", "stats", "errors", "schema", "extras", "dtypes", "folders"),
+    ("units", "stats", "errors", "schema", "extras", "dtypes", "folders", "steps"),
     ("workload",),
     ("machine", "work"),
     ("timing",),

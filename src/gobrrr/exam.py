@@ -89,6 +89,9 @@ class Exam:
     """Of the tokens, as fraction: those that the inputs' mask marks as none."""
     device_doubts: tuple[Doubt, ...] = ()
     """What was wrong with the device while the step was timed."""
+    step_period: int = 1
+    """Rounds that a step is made of before it repeats: backward passes, as with accumulated gradients or several
+    optimizers, or calls of the model where nothing is trained."""
 
     def __post_init__(self) -> None:
         """An Exam is a file, and files come from strangers."""

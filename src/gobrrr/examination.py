@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from gobrrr import units
@@ -14,20 +15,34 @@ from gobrrr.machine.doubts import gpu_doubts
 from gobrrr.machine.gpu_state import GpuUse, gpu_state, gpu_use
 from gobrrr.machine.probes import PROBES
 from gobrrr.machine.sampling import middle, sampling
+from gobrrr.stats import Sample
+from gobrrr.steps import Ended, Steps, passed, retried, stepwise
 from gobrrr.timing.batch import alternating_windows, doubled
 from gobrrr.timing.clock import DeviceClock
 from gobrrr.timing.kernel import Kernel
 from gobrrr.timing.recordings import Recordings, record
 from gobrrr.timing.state import preserved
-from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort, StepTimes, Trend, time_steps
+from gobrrr.timing.steady import (
+    CPU_STEP_EFFORT,
+    CUDA_STEP_EFFORT,
+    LOOK,
+    StepEffort,
+    StepTimes,
+    Trend,
+    WarmUp,
+    time_steps,
+    warm_up,
+    window_steps,
+    windows,
+)
 from gobrrr.work import compiler_events
 from gobrrr.work.compiler_events import Mark
 from gobrrr.work.lineage import Dispatched, as_written, traced
 from gobrrr.work.padding import padding_share
 from gobrrr.work.placement import one_device
 from gobrrr.work.program import Program
-from gobrrr.work.signature import change, changed, known_work
-from gobrrr.workload import Step, Workload, made_step, user_code
+from gobrrr.work.signature import change, changed, difference, known_work
+from gobrrr.workload import Workload, blamed, made_step, stdout_spared, user_code
 
 Progress = Callable[[int, int, str], None]
 
@@ -53,29 +68,82 @@ def examine(
     """
     stages, started = 6 if batch_test else 5, compiler_events.mark()
     progress(1, stages, "building the workload")
-    step, workload = made_step(factory)
+    made, workload = made_step(factory)
+    step = partial(blamed, made, "the step")
     if batch_test and workload is None:
         raise UsageError("a bare step has no batch that could be doubled: return a gobrrr.Workload(model, inputs)")
-    with preserved(workload or step) as kept:
+    with preserved(workload or made) as kept, stdout_spared():
         progress(2, stages, "counting a step")
         counted = _counted(step)
         clock = DeviceClock(one_device(counted.program.ops))
-        varies = _varies(counted.program, step)
+        varies = _varies(step, counted.program)
         progress(3, stages, "measuring the ceilings it needs")
         ceilings = measured(clock.device, only=needed_probes(counted.program))
         progress(4, stages, "timing the step")
-        effort = effort or (CPU_STEP_EFFORT if clock.device == "cpu" else CUDA_STEP_EFFORT)
+        effort = effort or _effort(clock)
         retries = allocation_retries(clock.device)
         times, uses = _times(step, clock, effort)
         noticed = _noticed(clock.device, workload, started, retries)
         progress(5, stages, "recording a few steps")
         exam = _exam(target, clock.device, counted, ceilings, times, record(step, clock, times.step_s))
         exam = replace(_used(exam, uses), **noticed)
-        exam = _warned(exam, [*kept.warnings, varies or _varies(counted.program, step)])
+        exam = _warned(exam, [*kept.warnings, varies or _varies(step, counted.program)])
         if batch_test and workload is not None:
             progress(6, stages, "timing twice the batch")
             exam = replace(exam, batch_test=_batch_test(workload, clock, effort, times.window_steps))
         return exam
+
+
+def examination(target: str, say: Callable[[str], None], *, one_by_one: bool = False) -> Steps[Exam]:
+    """The same of steps that pass by themselves, once each, of a program whose state is its own.
+
+    T comes after the recordings, so that whatever windows there are when the steps end make an Exam, and the ceilings
+    last, when nothing waits for them. One by one are steps timed whose neighbours do something else.
+    """
+    counted = yield from _counted.passing()
+    clock = DeviceClock(one_device(counted.program.ops))
+    effort = _effort(clock)
+    warm = yield from warm_up.passing(clock, effort)
+    recordings = yield from record.passing(clock, warm.settled_s)
+    with sampling(partial(gpu_use, identify(clock.device).uuid)) as uses:
+        times = yield from _times_so_far(clock, warm, effort, one_by_one=one_by_one)
+    varies = yield from _differs(counted.program)
+    say("measuring what this machine can do, as far as the step needs it; the program waits")
+    ceilings = measured(clock.device, only=needed_probes(counted.program))
+    exam = _exam(target, clock.device, counted, ceilings, times, recordings)
+    return _warned(_used(exam, uses), [varies, None if counted.compiled is None else RAN_UNCOMPILED])
+
+
+RAN_UNCOMPILED = (
+    "some steps ran without the compiler, to be counted as written: what they computed may differ from the others' "
+    "as far as a compiler may round"
+)
+
+
+def _times_so_far(clock: DeviceClock, warm: WarmUp, effort: StepEffort, *, one_by_one: bool) -> Steps[StepTimes]:
+    """If no window was complete when the steps ended, the single steps before stand for them."""
+    number, taken = 1, list[float]()
+    try:
+        if not one_by_one:
+            number = yield from window_steps(clock, warm, effort)
+        yield from windows(clock, number, effort, taken)
+    except Ended:
+        number, taken = (number, taken) if taken else (1, list(warm.step_s[-LOOK:]))
+    return StepTimes(warm, Sample(tuple(taken)), number, effort.windows)
+
+
+def _differs(program: Program) -> Steps[str | None]:
+    """Whether the step does something else by now, if one more comes."""
+    from gobrrr.work.counter import counted_program
+
+    try:
+        return difference(program, (yield from retried(counted_program.passing)))
+    except Ended:
+        return None
+
+
+def _effort(clock: DeviceClock) -> StepEffort:
+    return CPU_STEP_EFFORT if clock.device == "cpu" else CUDA_STEP_EFFORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,28 +156,31 @@ class Counted:
     ran: Dispatched
 
 
-def _counted(step: Step) -> Counted:
+@stepwise
+def _counted() -> Steps[Counted]:
     from gobrrr.work.counter import dispatched_program
 
-    program = _program(step, "the step")
-    compiled = dispatched_program(lambda: user_code(step, "the step"))
+    program = yield from _program.passing()
+    compiled = yield from retried(dispatched_program.passing)
     ran = as_written(program.ops) if compiled is None else traced(program.ops, compiled.ops)
     return Counted(program, compiled, ran)
 
 
-def _program(step: Step, what: str) -> Program:
+@stepwise
+def _program() -> Steps[Program]:
     """Of the second step: the first makes what lives on, such as the optimizer's state."""
     from gobrrr.work.counter import counted_program
 
-    user_code(step, what)
-    return counted_program(lambda: user_code(step, what))
+    yield from retried(passed)
+    return (yield from retried(counted_program.passing))
 
 
-def _varies(program: Program, step: Step) -> str | None:
+@stepwise
+def _varies(program: Program) -> Steps[str | None]:
     """What a step does otherwise than the counted one, if that is little; if it is much, no number would hold."""
     from gobrrr.work.counter import counted_program
 
-    again = counted_program(lambda: user_code(step, "the step"))
+    again = yield from counted_program.passing()
     sentence = changed(program, again)
     if sentence is not None and change(program, again) > MOST_CHANGE:
         raise CannotDecide(sentence)
@@ -136,11 +207,11 @@ def _arithmetic_probes(program: Program) -> Iterator[str]:
                 yield from (f"cost.{function}" for function in functions if function != "fma")
 
 
-def _times(step: Step, clock: DeviceClock, effort: StepEffort) -> tuple[StepTimes, list[GpuUse]]:
+@stepwise
+def _times(clock: DeviceClock, effort: StepEffort) -> Steps[tuple[StepTimes, list[GpuUse]]]:
     """The step timed, and how the GPU was used meanwhile: samples of the stages before the last are dropped."""
-    uuid = identify(clock.device).uuid
-    with sampling(lambda: gpu_use(uuid)) as uses:
-        times = user_code(lambda: time_steps(step, clock, effort, progress=lambda *_: uses.clear()), "the step")
+    with sampling(partial(gpu_use, identify(clock.device).uuid)) as uses:
+        times = yield from time_steps.passing(clock, effort, progress=lambda *_: uses.clear())
     return times, uses
 
 
@@ -225,7 +296,7 @@ def _batch_test(workload: Workload, clock: DeviceClock, effort: StepEffort, wind
     step, what = workload.step, "the step with twice the batch"
     try:
         larger: Workload = user_code(lambda: doubled(workload), what)
-        moved = known_work(_program(larger.step, what)).bytes
+        moved = known_work(_program(partial(blamed, larger.step, what))).bytes
         pairs = user_code(lambda: alternating_windows(step, larger.step, clock, effort, window_steps), what)
     except ProgramFailed as error:
         return BatchTest((), None, f"{error}; labels and whatever else has the batch belong into Workload(inputs=...)")

@@ -122,9 +122,14 @@ def user_code(call: Callable[[], Any], what: str) -> Any:
 
     What it prints goes to stderr, because stdout is ours, and where it would leave the process it has failed.
     """
+    with stdout_spared():
+        return blamed(call, what)
+
+
+def blamed(call: Callable[[], Any], what: str) -> Any:
+    """The same, and what it prints goes where it goes."""
     try:
-        with _stdout_spared():
-            return call()
+        return call()
     except GobrrrError:
         raise
     except (Exception, SystemExit) as error:
@@ -142,7 +147,7 @@ def user_code(call: Callable[[], Any], what: str) -> Any:
 
 
 @contextmanager
-def _stdout_spared() -> Iterator[None]:
+def stdout_spared() -> Iterator[None]:
     """What is written to stdout meanwhile, by Python, C or a child process, goes to stderr."""
     sys.stdout.flush()
     own = os.dup(1)

@@ -50,6 +50,7 @@ class Diagnosis:
     step_s_method: str
     step_profiled_s: float | None
     steps: int
+    step_period: int
     host_s: float | None
     device_s: float
     busy_s: float
@@ -119,6 +120,7 @@ def diagnose(exam: Exam, rules: Iterable[Rule] | None = None) -> Diagnosis:
         step_s_method=exam.step_s_method,
         step_profiled_s=exam.step_profiled_s,
         steps=exam.steps,
+        step_period=exam.step_period,
         host_s=host_s,
         device_s=device_s,
         busy_s=busy_s,

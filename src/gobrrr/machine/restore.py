@@ -9,7 +9,10 @@ from gobrrr.machine.identity import Machine
 
 @contextmanager
 def undisturbed(machine: Machine) -> Iterator[None]:
-    """Random state, gradient mode, autocast, current device and garbage collection survive; memory goes back."""
+    """Random state, gradient and inference mode, autocast, current device and garbage collection survive.
+
+    Memory goes back.
+    """
     import torch
 
     with ExitStack() as stack:
@@ -20,6 +23,7 @@ def undisturbed(machine: Machine) -> Iterator[None]:
         kind = "cuda" if machine.kind == "cpu" else machine.kind
         stack.enter_context(torch.random.fork_rng(devices=devices, device_type=kind))
         stack.enter_context(torch.autocast(machine.kind, enabled=False))
+        stack.enter_context(torch.inference_mode(mode=False))  # a probe times autograd too
         stack.enter_context(torch.no_grad())
         try:
             yield

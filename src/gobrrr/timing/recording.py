@@ -3,31 +3,35 @@
 import json
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
+from gobrrr.errors import CannotDecide
+from gobrrr.steps import Spoiled, Steps, stepwise
 from gobrrr.timing.timeline import Timeline, timeline
 
 
-def recorded(
-    step: Callable[[], object], synchronize: Callable[[], None], *, ops: bool, steps: int = 1, lead_in: int = 0
-) -> Timeline:
+@stepwise
+def recorded(synchronize: Callable[[], None], *, ops: bool, steps: int = 1, lead_in: int = 0) -> Steps[Timeline]:
     """The timeline of so many steps back to back; with ops and their shapes, or the device and its calls alone.
 
     Recording ops doubles the time of a step that the host limits, so times are taken without them. The steps of the
     lead-in run just before, under the same profiler and without a pause: a device that rested runs faster for a while
     than it does in a loop.
     """
+    from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]
     from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 
+    if _profiler_enabled():
+        raise CannotDecide("a profiler runs already, and torch has room for one: examine the program without its own")
     every = supported_activities()  # type: ignore[no-untyped-call]
     activities = ({ProfilerActivity.CPU} if ops else set()) | (every - {ProfilerActivity.CPU})
     last = max(1, lead_in) + steps - 1
     synchronize()
-    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
-        warnings.simplefilter("ignore")  # the profiler's own, about its schedule
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         with profile(
             activities=activities,
@@ -38,10 +42,23 @@ def recorded(
             for number in range(last + 1):
                 if number == last - steps + 1:
                     began_s = perf_counter()
-                step()
+                try:
+                    yield 1
+                except Spoiled as spoiled:  # in the lead-in only what the device does counts
+                    if spoiled.mid_step or number > last - steps:
+                        raise
                 if number == last:
                     synchronize()
                     wall_s = perf_counter() - began_s
-                profiler.step()
+                with _quiet():
+                    profiler.step()
         events = json.loads(path.read_bytes())["traceEvents"]
     return replace(timeline(events), wall_s=wall_s)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the profiler's own warnings, about its schedule; those of the steps are not ours to drop."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -2,9 +2,9 @@
 
 import math
 from dataclasses import dataclass
-from typing import cast
 
 from gobrrr.machine import Ceilings
+from gobrrr.steps import Steps, retried, stepwise
 from gobrrr.timing.clock import DeviceClock
 from gobrrr.timing.host import host_share, waits
 from gobrrr.timing.idle import gap_before_s, idle_shares, serial_idle_shares
@@ -14,7 +14,6 @@ from gobrrr.timing.recording import recorded
 from gobrrr.timing.syncs import SyncLine, located, sync_lines
 from gobrrr.timing.timeline import Timeline, asked_for_within
 from gobrrr.work.lineage import Dispatched
-from gobrrr.workload import Step, user_code
 
 RECORDED_STEPS = 3
 """Of the recording without ops: the middle one has a step before it and one behind, as in a loop."""
@@ -73,30 +72,31 @@ class Recordings:
         return serial_idle_shares(self.linked[0], (ceilings.dispatch_s or 0.0) * ops, idle_s)
 
 
-def record(step: Step, clock: DeviceClock, step_s: float) -> Recordings:
+@stepwise
+def record(clock: DeviceClock, step_s: float) -> Steps[Recordings]:
+    linked = [(yield from retried(lambda: _linked(clock)))]
     if clock.device == "cpu":
-        return Recordings(tuple(_linked(step, clock) for _ in range(HOST_RECORDINGS)), None, ())
-    linked, timed = _linked(step, clock), _timed(step, clock, step_s)
+        while len(linked) < HOST_RECORDINGS:
+            linked.append((yield from retried(lambda: _linked(clock))))
+        return Recordings(tuple(linked), None, ())
+    timed = yield from retried(lambda: _timed(clock, step_s))
     waited = waits(timed, RECORDED_STEPS)
-    return Recordings((linked,), timed, user_code(lambda: sync_lines(step), "the step") if waited else ())
+    lines = (yield from retried(sync_lines.passing)) if waited else ()
+    return Recordings(tuple(linked), timed, lines)
 
 
-def _linked(step: Step, clock: DeviceClock) -> Timeline:
+def _linked(clock: DeviceClock) -> Steps[Timeline]:
     """With the ops. Of a CUDA graph the kernels are those of its warm-up, launched one by one."""
     from gobrrr.work import inductor
 
     with inductor.ungraphed(), inductor.annotated():
-        return cast("Timeline", user_code(lambda: recorded(step, clock.synchronize, ops=True), "the step"))
+        return (yield from recorded.passing(clock.synchronize, ops=True))
 
 
-def _timed(step: Step, clock: DeviceClock, step_s: float) -> Timeline:
+def _timed(clock: DeviceClock, step_s: float) -> Steps[Timeline]:
     """The device alone, after a lead-in that brings its clocks to where they were while the step was timed."""
     lead_in = min(MOST_LEAD_IN, math.ceil(LEAD_IN_S / step_s))
-
-    def timed() -> Timeline:
-        return recorded(step, clock.synchronize, ops=False, steps=RECORDED_STEPS, lead_in=lead_in)
-
-    return cast("Timeline", user_code(timed, "the step"))
+    return (yield from recorded.passing(clock.synchronize, ops=False, steps=RECORDED_STEPS, lead_in=lead_in))
 
 
 def profiler_op_s(dispatch_s: float, ops: int = 500) -> float:

@@ -15,8 +15,8 @@ from statistics import median
 from gobrrr import units
 from gobrrr.machine.measure import Progress
 from gobrrr.stats import Interval, Sample
+from gobrrr.steps import Steps, retried, stepwise
 from gobrrr.timing.clock import Clock
-from gobrrr.workload import Step
 
 LOOK = 6
 """Single steps that are looked at to call a step steady. A compiled step is slow once, a graphed one twice more
@@ -167,41 +167,49 @@ class StepTimes:
         return f"only {len(self.windows.values)} of {self.windows_wanted} windows fit into the time"
 
 
-def time_steps(step: Step, clock: Clock, effort: StepEffort, *, progress: Progress | None = None) -> StepTimes:
+@stepwise
+def time_steps(clock: Clock, effort: StepEffort, *, progress: Progress | None = None) -> Steps[StepTimes]:
     """Times a step; what the step raises, ^C among it, passes through as it is."""
     stages = 3 if effort.single_steps else 2
     tell = progress or (lambda _number, _of, _name: None)
     tell(1, stages, "warming up")
-    warm = warm_up(step, clock, effort)
+    warm = yield from warm_up.passing(clock, effort)
     tell(2, stages, "step time")
-    number = _window_steps(step, clock, warm, effort)
-    windows = _windows(step, clock, number, effort)
+    number = yield from window_steps(clock, warm, effort)
+    taken: list[float] = []
+    yield from windows(clock, number, effort, taken)
     if not effort.single_steps:
-        return StepTimes(warm, windows, number, effort.windows)
+        return StepTimes(warm, Sample(tuple(taken)), number, effort.windows)
     tell(3, stages, "single steps")
-    return StepTimes(warm, windows, number, effort.windows, _singles(step, clock, effort))
+    singles = yield from _singles(clock, effort)
+    return StepTimes(warm, Sample(tuple(taken)), number, effort.windows, singles)
 
 
-def timed(step: Step, clock: Clock, steps: int) -> float:
+@stepwise
+def timed(clock: Clock, steps: int) -> Steps[float]:
     """Seconds that so many steps take back to back, from an idle device to an idle device."""
+    return (yield from retried(lambda: _timed(clock, steps)))
+
+
+def _timed(clock: Clock, steps: int) -> Steps[float]:
     clock.synchronize()
     start_s = clock.now_s()
-    for _ in range(steps):
-        step()
+    yield steps
     clock.synchronize()
     return clock.now_s() - start_s
 
 
-def warm_up(step: Step, clock: Clock, effort: StepEffort) -> WarmUp:
+@stepwise
+def warm_up(clock: Clock, effort: StepEffort) -> Steps[WarmUp]:
     """Single steps until they are steady, or until steps or seconds run out.
 
     Then as many as there are must agree: of a step that takes seconds two are enough, for what warms up is small
     beside it.
     """
-    taken = [timed(step, clock, 1)]
+    taken = [(yield from timed.passing(clock, 1))]
     began_s = clock.now_s()
     while len(taken) < effort.warmup_steps and clock.now_s() - began_s < effort.warmup_s:
-        taken.append(timed(step, clock, 1))
+        taken.append((yield from timed.passing(clock, 1)))
         if len(taken) >= LOOK and agree(taken[-LOOK:]):
             return WarmUp(tuple(taken), is_steady=True)
     return WarmUp(tuple(taken), is_steady=agree(taken[1:][-LOOK:]))
@@ -230,7 +238,7 @@ def steps_per_window(step_s: float, sync_s: float, effort: StepEffort) -> int:
     return max(1, min(affordable, max(effort.window_steps, long_enough)))
 
 
-def _window_steps(step: Step, clock: Clock, warm: WarmUp, effort: StepEffort) -> int:
+def window_steps(clock: Clock, warm: WarmUp, effort: StepEffort) -> Steps[int]:
     """A single step pays for its synchronisation and looks longer than it is; of short ones, a first window that
     does not count tells better.
     """
@@ -238,15 +246,14 @@ def _window_steps(step: Step, clock: Clock, warm: WarmUp, effort: StepEffort) ->
     guess = steps_per_window(warm.settled_s, empty_s, effort)
     if guess <= effort.window_steps:
         return guess
-    return steps_per_window(timed(step, clock, guess) / guess, empty_s, effort)
+    return steps_per_window((yield from timed.passing(clock, guess)) / guess, empty_s, effort)
 
 
-def _windows(step: Step, clock: Clock, steps: int, effort: StepEffort) -> Sample:
+def windows(clock: Clock, steps: int, effort: StepEffort, taken: list[float]) -> Steps[None]:
+    """Adds seconds of a step, once per window, to those taken, so that they are not lost where no more steps come."""
     began_s = clock.now_s()
-    taken: list[float] = []
     while _wants_more(taken, clock.now_s() - began_s, effort):
-        taken.append(timed(step, clock, steps) / steps)
-    return Sample(tuple(taken))
+        taken.append((yield from timed.passing(clock, steps)) / steps)
 
 
 def _wants_more(taken: list[float], spent_s: float, effort: StepEffort) -> bool:
@@ -263,11 +270,11 @@ def _wants_more(taken: list[float], spent_s: float, effort: StepEffort) -> bool:
     return sample.interval().width > NARROW * sample.median
 
 
-def _singles(step: Step, clock: Clock, effort: StepEffort) -> Sample:
+def _singles(clock: Clock, effort: StepEffort) -> Steps[Sample]:
     began_s = clock.now_s()
-    taken = [timed(step, clock, 1)]
+    taken = [(yield from timed.passing(clock, 1))]
     while len(taken) < effort.single_steps and clock.now_s() - began_s < effort.budget_s:
-        taken.append(timed(step, clock, 1))
+        taken.append((yield from timed.passing(clock, 1)))
     return Sample(tuple(taken))
 
 

@@ -3,13 +3,14 @@
 import sys
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from types import FrameType
 from typing import Any, cast
 
+from gobrrr.steps import Steps, stepwise
 from gobrrr.timing.kernel import Sync
 from gobrrr.timing.timeline import Span
 
@@ -60,11 +61,12 @@ def _awaited(wait: Span) -> Awaited:
     return next((kind for kind in Awaited if kind in wait.name), Awaited.STREAM)
 
 
-def sync_lines(step: Callable[[], object]) -> tuple[SyncLine, ...]:
+@stepwise
+def sync_lines() -> Steps[tuple[SyncLine, ...]]:
     """Every call of one step that waits for the device, in order."""
     found: list[SyncLine] = []
     with _warnings_noted(found), _calls_noted(found):
-        step()
+        yield 1
     return tuple(found)
 
 

@@ -5,7 +5,7 @@ are mere compositions are decomposed first; tensor subclasses unwrap themselves,
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gobrrr.dtypes import ITEM_BYTES, dtype_name
+from gobrrr.steps import Steps, stepwise
 from gobrrr.work import inductor, precision
 from gobrrr.work.call import Call
 from gobrrr.work.fake import ASK_DEVICE, device_of
@@ -94,20 +95,22 @@ def uncompiled() -> Iterator[None]:
         yield
 
 
-def counted_program(step: Callable[[], object]) -> Program:
+@stepwise
+def counted_program() -> Steps[Program]:
     """The program of one step, before compilation."""
     with uncompiled(), Counter() as counter:
-        step()
+        yield 1
     return counter.program()
 
 
-def dispatched_program(step: Callable[[], object]) -> Program | None:
+@stepwise
+def dispatched_program() -> Steps[Program | None]:
     """What is dispatched once compiled, generated kernels among it; None where none is."""
     if not inductor.has_generated():
         return None
     counter = Counter(follows_modules=False)
     with inductor.ungraphed(), counter, inductor.watched(counter.generated):
-        step()
+        yield 1
     return counter.program() if counter.saw_generated else None
 
 

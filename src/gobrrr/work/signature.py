@@ -25,13 +25,22 @@ def change(first: Program, later: Program) -> float:
 
 def changed(first: Program, later: Program) -> str | None:
     """What differs between two steps and what to do about it, in a sentence; nothing if they are of one signature."""
+    differs = difference(first, later)
+    if differs is None:
+        return None
+    return (
+        f"{differs}: give it inputs of one shape, and undo in "
+        "Workload(reset=...) what it leaves behind, such as a key-value cache that it fills"
+    )
+
+
+def difference(first: Program, later: Program) -> str | None:
     if signature(first) == signature(later):
         return None
     one, other = known_work(first), known_work(later)
     return (
         f"the step does not do the same each time ({units.flops(one.flops)} and {units.moved(one.bytes)} at first, "
-        f"{units.flops(other.flops)} and {units.moved(other.bytes)} later): give it inputs of one shape, and undo in "
-        "Workload(reset=...) what it leaves behind, such as a key-value cache that it fills"
+        f"{units.flops(other.flops)} and {units.moved(other.bytes)} later)"
     )
 
 

@@ -17,7 +17,7 @@ from gobrrr.work import autograd_nodes
 from gobrrr.work.op import Phase
 
 _TORCH = f"{Path(torch.__file__).parent}{os.sep}"
-_COUNTING = f"{Path(__file__).parent}{os.sep}"
+_OURS = tuple(f"{Path(__file__).parents[1] / part}{os.sep}" for part in ("work", "integrations"))
 _WORKLOAD = str(Path(__file__).parents[1] / "workload.py")
 _COMPILED = "_orig_mod"
 """Where `torch.compile` keeps the module that it wraps; no part of a path that its author would know."""
@@ -166,7 +166,7 @@ def _called_from(filename: str) -> bool:
 @cache
 def _is_machinery(code: CodeType) -> bool:
     name = code.co_filename
-    return name.startswith((_TORCH, _COUNTING, "<")) or name.endswith("contextlib.py")
+    return name.startswith((_TORCH, *_OURS, "<")) or name.endswith("contextlib.py")
 
 
 @cache

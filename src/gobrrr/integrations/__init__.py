@@ -1,0 +1,1 @@
+"""Where gobrrr meets programs that know nothing of it."""
