@@ -147,9 +147,12 @@ def best_match(spelled: str) -> Datasheet | None:
     The largest memory among equals, as the tables that leave it out were made on the current part.
     """
     wanted = words(spelled)
-    found = [(len(wanted & known), sheet.memory_bytes, sheet) for sheet in datasheets.all_sheets()
-             if any(model in wanted for model in model_words(sheet)) for known in [all_words(sheet)]]
-    return max(found, key=lambda one: one[:2])[2] if found else None
+    found = [sheet for sheet in datasheets.all_sheets() if model_words(sheet) & wanted]
+    return max(found, key=lambda sheet: _likeness(sheet, wanted), default=None)
+
+
+def _likeness(sheet: Datasheet, wanted: set[str]) -> tuple[float, ...]:
+    return len(wanted & all_words(sheet)), sheet.memory_bytes, sheet.dram_bytes_per_s
 
 
 def words(name: str) -> set[str]:

@@ -9,7 +9,7 @@ from math import ceil, prod
 from gobrrr.diagnose.residency import Traffic
 from gobrrr.predict.accelerator import Accelerator
 from gobrrr.predict.estimate import Estimate, memory_time, overlapped
-from gobrrr.predict.product import Product, product, streamed
+from gobrrr.predict.product import Product, on_vector_units, product, streamed
 from gobrrr.predict.stream import Stream, stream
 
 
@@ -45,12 +45,14 @@ class Convolution:
         return 2.0 * self.batch * self.filters * prod(self.output) * taps
 
 
-_IMPLICIT = 0.82
+_IMPLICIT = 0.62
 """Of a product's rate: addresses are computed on the way."""
-_WINOGRAD = 0.75
+_WINOGRAD = 0.71
 """Of a product's rate, in many small batches."""
-_TRANSFORMED = 0.5
+_TRANSFORMED = 0.4
 """Of the transformed values' traffic that reaches memory."""
+_WINOGRAD_S = 100e-6
+"""Its extra kernels, the one for the filters among them."""
 _WINOGRAD_TILE = 4
 _WINOGRAD_POINTS = 36
 """A tile of 4x4 outputs of a 3x3 filter takes 6x6 products in place of 144."""
@@ -64,23 +66,18 @@ def convolution(shape: Convolution, traffic: Traffic, accelerator: Accelerator) 
     if shape.groups > 1 and shape.groups == shape.channels:
         return _depthwise(shape, traffic, accelerator)
     best = _implicit(shape, traffic, accelerator)
-    if shape.kernel == (3, 3) and shape.unit_stride and shape.groups == 1 and _is_simt(shape, accelerator):
+    if shape.kernel == (3, 3) and shape.unit_stride and shape.groups == 1 and on_vector_units(shape.mode, accelerator):
         best = min(best, _winograd(shape, accelerator), key=lambda one: one.seconds)
     return best
 
 
 def relaid(shape: Convolution, accelerator: Accelerator) -> Estimate:
     """Matrix units want channels last: other images and results are copied there and back."""
-    if shape.channels_last or shape.groups > 1 or _is_simt(shape, accelerator):
+    if shape.channels_last or shape.groups > 1 or on_vector_units(shape.mode, accelerator):
         return Estimate(0.0, 0.0, 0.0)
     copies = (Traffic(dram_read=size, dram_written=size) for size in (shape.input_bytes, shape.output_bytes))
     first, second = (stream(Stream.POINTWISE, copy, accelerator) for copy in copies)
     return first + second
-
-
-def _is_simt(shape: Convolution, accelerator: Accelerator) -> bool:
-    rate = accelerator.matrix_flops_per_s(shape.mode) or 0.0
-    return rate <= 1.05 * accelerator.vector_flops_per_s.get("fp32", 0.0)
 
 
 def _implicit(shape: Convolution, traffic: Traffic, accelerator: Accelerator) -> Estimate:
@@ -102,7 +99,7 @@ def _winograd(shape: Convolution, accelerator: Accelerator) -> Estimate:
     before = Traffic(dram_read=shape.input_bytes + shape.weight_bytes, dram_written=_TRANSFORMED * (into + filters))
     after = Traffic(dram_read=_TRANSFORMED * out, dram_written=shape.output_bytes)
     transforms = stream(Stream.POINTWISE, before, accelerator) + stream(Stream.POINTWISE, after, accelerator)
-    return multiplied + transforms
+    return multiplied + transforms + Estimate(_WINOGRAD_S, 0.0, 0.0)
 
 
 def _depthwise(shape: Convolution, traffic: Traffic, accelerator: Accelerator) -> Estimate:

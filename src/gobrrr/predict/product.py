@@ -34,6 +34,7 @@ class Product:
 
 TILES = ((16, 64), (16, 128), (32, 64), (32, 128), (64, 64), (64, 128), (64, 256))
 TILES += ((128, 64), (128, 128), (128, 256), (256, 64), (256, 128))
+TILES_SIMT = ((32, 128), (128, 32), (64, 64), (64, 128), (128, 64), (128, 128))
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 _RATE = 1.25
@@ -41,9 +42,9 @@ _RATE = 1.25
 _RATE_ASYNCHRONOUS = 1.5
 """Where matrix units fetch their operands themselves: 0.95 of the sheet, until the power limit."""
 _RATE_SIMT = 0.95
-"""fp32 on vector units; their tiles want less of each load: 0.83 of the sheet with 128x128."""
+"""fp32 on vector units; their tiles want less of each load: 0.84 of the sheet with 128x128."""
 _TILE_LOADS = 50.0
-_TILE_LOADS_SIMT = 10.0
+_TILE_LOADS_SIMT = 8.5
 """The side of a tile whose loads take as long as its arithmetic, for endless other sides."""
 _QUIET = 1.12
 _UNALIGNED_FLOPS_PER_CYCLE = 550.0
@@ -64,6 +65,7 @@ _STREAMED = 0.81
 """Of the sheet's bandwidth."""
 _SHARPNESS = 3.4
 _STEP_K = 64
+_STEP_K_SIMT = 8
 
 
 def product(shape: Product, memory_s: float, accelerator: Accelerator) -> Estimate:
@@ -104,7 +106,9 @@ def _waves(full: float) -> float:
 def _candidates(shape: Product, accelerator: Accelerator) -> tuple[tuple[int, int, int, int, int, float], ...]:
     """Tile, splits, tiles in all, the K of each, and the rate of one multiprocessor."""
     found = []
-    for bm, bn in TILES:
+    is_simt = on_vector_units(shape.mode, accelerator)
+    step_k = _STEP_K_SIMT if is_simt else _STEP_K
+    for bm, bn in TILES_SIMT if is_simt else TILES:
         if shape.mode in ("fp8", "int8") and min(bm, bn) < 64:
             continue
         tiles = ceil(shape.m / bm) * ceil(shape.n / bn) * shape.batch
@@ -112,7 +116,7 @@ def _candidates(shape: Product, accelerator: Accelerator) -> tuple[tuple[int, in
         for splits in SPLITS:
             if splits > 1 and not _may_split(shape, splits, tiles, accelerator):
                 break
-            parts_k = ceil(shape.k / splits / _STEP_K) * _STEP_K
+            parts_k = ceil(shape.k / splits / step_k) * step_k
             found.append((bm, bn, splits, tiles * splits, parts_k, rate))
     return tuple(found)
 
@@ -127,7 +131,7 @@ def tile_rate(shape: Product, bm: int, bn: int, accelerator: Accelerator) -> flo
     sheet = accelerator.matrix_flops_per_s(shape.mode)
     if sheet is None:
         raise KeyError(shape.mode)
-    is_simt = sheet <= 1.05 * accelerator.vector_flops_per_s.get("fp32", 0.0)
+    is_simt = on_vector_units(shape.mode, accelerator)
     loads = _TILE_LOADS_SIMT if is_simt else _TILE_LOADS
     peak = _RATE_SIMT if is_simt else _RATE_ASYNCHRONOUS if accelerator.asynchronous else _RATE
     if accelerator.calibrated:  # what was measured is what large tiles attain
@@ -137,3 +141,9 @@ def tile_rate(shape: Product, bm: int, bn: int, accelerator: Accelerator) -> flo
     if shape.alignment < 8 and not is_simt:
         limits.append(_UNALIGNED_FLOPS_PER_CYCLE * shape.alignment * accelerator.cycles_per_s)
     return min(limits)
+
+
+def on_vector_units(mode: str, accelerator: Accelerator) -> bool:
+    """Products that no matrix unit does: fp32 on NVIDIA's cards."""
+    rate = accelerator.matrix_flops_per_s(mode) or 0.0
+    return rate <= 1.05 * accelerator.vector_flops_per_s.get("fp32", 0.0)
