@@ -24,7 +24,7 @@ class Attention:
     mode: str = "bf16"
     item_bytes: float = 2
     current: bool = False
-    """Kernels written for this generation of matrix units; torch's own are of the one before Hopper."""
+    """Kernels written for this generation of matrix units, as cuDNN's; torch's own flash is from before Hopper."""
 
     @property
     def group(self) -> int:
@@ -71,8 +71,8 @@ _MOST_SPLITS = 64
 _BYTES_PER_CYCLE = 43.0
 """That one multiprocessor takes in."""
 
-BACKWARD = 2.5 / 0.75
-"""Forwards: five products in place of two, at three quarters of their rate."""
+BACKWARD = 2.5
+"""Forwards: five products in place of two."""
 
 
 def attention(shape: Attention, accelerator: Accelerator) -> Estimate:

@@ -1,6 +1,7 @@
 """From an Op to the kernels that do it: which family of the model, with which shape."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import gcd
 from typing import NamedTuple
@@ -23,7 +24,9 @@ class Kernel(NamedTuple):
 
     family: Family
     estimate: Estimate
-    launches: int = 1
+
+
+NO_KERNEL = Kernel(Family.STREAM, NOTHING)
 
 
 class Call(NamedTuple):
@@ -55,17 +58,17 @@ def _placeless(refs: Sequence[TensorRef]) -> tuple[TensorRef, ...]:
     return tuple(TensorRef(None, 0, ref.shape, ref.stride, ref.dtype) for ref in refs)
 
 
-def kernel(op: Op, traffic: Traffic, accelerator: Accelerator) -> Kernel:
-    """An op that launches nothing takes no time of the device."""
+def kernel(op: Op, traffic: Traffic, accelerator: Accelerator, *, padded: bool = False) -> Kernel:
+    """An op that launches nothing takes no time of the device. Compilers pad what is not aligned."""
     if not op.launches:
-        return Kernel(Family.STREAM, NOTHING, 0)
-    return of_call(Call.of(op), traffic, accelerator)
+        return NO_KERNEL
+    return of_call(Call.of(op), traffic, accelerator, padded)
 
 
 @lru_cache(maxsize=1 << 15)
-def of_call(call: Call, traffic: Traffic, accelerator: Accelerator) -> Kernel:
+def of_call(call: Call, traffic: Traffic, accelerator: Accelerator, padded: bool = False) -> Kernel:  # noqa: FBT001, FBT002 (the cache wants places)
     if call.cls is OpClass.CONTRACTION and call.modes and call.flops:
-        return _contraction(call, traffic, accelerator)
+        return _contraction(call, traffic, accelerator, padded=padded)
     rows = call.outputs[0].numel // max(1, call.outputs[0].shape[-1]) if _has_rows(call) else 0
     return Kernel(Family.STREAM, stream(_stream(call), traffic, accelerator, rows=rows))
 
@@ -83,14 +86,24 @@ _SPATIAL = ("pool", "upsample", "grid_sampler", "im2col", "col2im")
 def _stream(call: Call) -> Stream:
     match call.cls:
         case OpClass.NORMALIZATION if "batch_norm" not in call.name:
-            return Stream.ROWWISE
+            return Stream.COLUMNWISE if _reduces_columns(call) else Stream.ROWWISE
         case OpClass.INDEXING:
             return Stream.GATHER
         case OpClass.MOVEMENT if call.name == "cat":
-            return Stream.STRIDED
+            return Stream.GATHER
     if any(word in call.name for word in _SPATIAL):
         return Stream.STRIDED
     return Stream.STRIDED if _reorders(call) else Stream.POINTWISE
+
+
+def _reduces_columns(call: Call) -> bool:
+    """The last dimension is left of what is reduced, or a norm's backward also sums over all rows."""
+    if call.name.endswith("norm_backward"):
+        return True
+    whole, result = (max(refs, key=lambda ref: ref.numel, default=None) for refs in (call.inputs, call.outputs))
+    if whole is None or result is None or not result.shape or result.numel == whole.numel:
+        return False
+    return result.numel > 1 and result.shape[-1] == whole.shape[-1]
 
 
 def _reorders(call: Call) -> bool:
@@ -111,14 +124,15 @@ def _order(ref: TensorRef) -> tuple[int, ...]:
 # **** contractions ****
 
 
-def _contraction(call: Call, traffic: Traffic, accelerator: Accelerator) -> Kernel:
+def _contraction(call: Call, traffic: Traffic, accelerator: Accelerator, *, padded: bool) -> Kernel:
     if "attention" in call.name:
         return Kernel(Family.ATTENTION, _attention(call, accelerator))
     if "conv" in call.name and len(call.inputs) > 1:
         return Kernel(Family.CONVOLUTION, _convolution(call, traffic, accelerator))
     family = Family.SCALED_PRODUCT if call.modes[0] in ("fp8", "int8") else Family.PRODUCT
     memory_s = memory_time(traffic, accelerator, streamed(accelerator))
-    return Kernel(family, product(product_of(call), memory_s, accelerator))
+    shape = product_of(call)
+    return Kernel(family, product(replace(shape, alignment=8) if padded else shape, memory_s, accelerator))
 
 
 def product_of(call: Call) -> Product:
@@ -159,6 +173,7 @@ def _attention(call: Call, accelerator: Accelerator) -> Estimate:
         causal=call.flops < 0.75 * call.flops_dense,
         mode=call.modes[0],
         item_bytes=query.item_bytes,
+        current="scaled_dot_product" in call.name,
     )
     forward = attention(shape, accelerator)
     return forward.scaled(BACKWARD) if "backward" in call.name else forward

@@ -18,7 +18,9 @@ class Stream(Enum):
     POINTWISE = 0.032
     ROWWISE = 0.164
     """Reduces along rows, or moves elements within them."""
-    STRIDED = 0.19
+    COLUMNWISE = 0.2
+    """Reduces across rows: gradients of biases and of norms' weights."""
+    STRIDED = 0.22
     """Reads or writes in another order than that of memory: a third to a half of an H100's bandwidth."""
     GATHER = 0.44
 
@@ -26,6 +28,8 @@ class Stream(Enum):
 _STREAMED = 0.89
 """Of the sheet's bandwidth: V100 0.90, A100 0.85 to 0.89."""
 _FILL_CYCLES = 2600.0
+_ASYNCHRONOUS_ROWS = 0.5
+"""Of a row's cycles where loads do not hold threads up: layer norms and softmaxes of an H200."""
 _ROW_CYCLES = 116.0
 """Of a multiprocessor, for starting and ending one row."""
 _SHARPNESS = 2.2
@@ -33,7 +37,9 @@ _SHARPNESS = 2.2
 
 def stream(kind: Stream, traffic: Traffic, accelerator: Accelerator, *, rows: int = 0) -> Estimate:
     memory_s = memory_time(traffic, accelerator, _STREAMED)
-    row_cycles = _ROW_CYCLES * rows if kind is Stream.ROWWISE else 0.0
-    passing_s = (traffic.bytes * kind.value + row_cycles) / accelerator.cycles_per_s
+    cycles = traffic.bytes * kind.value
+    if kind is Stream.ROWWISE:
+        cycles = (cycles + _ROW_CYCLES * rows) * (_ASYNCHRONOUS_ROWS if accelerator.asynchronous else 1.0)
+    passing_s = cycles / accelerator.cycles_per_s
     fixed = LAUNCH_S + _FILL_CYCLES / accelerator.clock_hz
     return Estimate(fixed + overlapped(passing_s, memory_s, _SHARPNESS), 0.0, memory_s)
