@@ -12,12 +12,13 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import exp, log
 from pathlib import Path
 from statistics import fmean, median
 from typing import ClassVar
 
+from benchmarks.predict_models import COUNTS, MODEL_FORMATS
 from benchmarks.predict_tables import FORMATS, Row
 from gobrrr import schema
 from gobrrr.machine import datasheets
@@ -43,11 +44,31 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparison:
+    """Speed-ups of one table's rows over another's, the same models on the same accelerator."""
+
+    change: str
+    accelerator: str
+    n: int
+    spearman: float | None
+    median_log_error: float
+    of_constant: float
+    """That error over the one of the best constant, the measured median."""
+    slowed: int
+    """Models that the change made slower."""
+    recognised: float | None
+    """The share of them that was predicted so."""
+    false_alarms: float | None
+    """The share of the others that was."""
+
+
+@dataclass(frozen=True, slots=True)
 class Scores:
     SCHEMA: ClassVar[str] = "predict_score"
     VERSION: ClassVar[int] = 1
 
     tables: tuple[Score, ...]
+    comparisons: tuple[Comparison, ...]
     skipped: dict[str, int]
     """Accelerators that no datasheet holds, and how many rows name them."""
 
@@ -122,6 +143,42 @@ def scored(rows: Iterable[Row]) -> Iterator[Score]:
         yield macro(table, scores)
 
 
+CHANGES = {"compile": ("vision nchw", "vision nchw-dynamo"), "channels_last": ("vision nchw", "vision nhwc")}
+
+
+def compared(rows: Sequence[Row]) -> Iterator[Comparison]:
+    """Each change on each accelerator that has both tables."""
+    for change, (before, after) in CHANGES.items():
+        first, second = ({(row.accelerator, row.workload): row for row in rows if table in row.tables} for table in (before, after))
+        both = defaultdict(list)
+        for key in first.keys() & second.keys():
+            both[key[0]].append((first[key], second[key]))
+        for device, pairs in both.items():
+            yield comparison(change, device, pairs)
+
+
+def comparison(change: str, device: str, pairs: Sequence[tuple[Row, Row]]) -> Comparison:
+    measured, predicted = (
+        [log(seconds(a) / a.items / (seconds(b) / b.items)) for a, b in pairs]
+        for seconds in (lambda row: row.measured_s, lambda row: row.predicted_s)
+    )
+    constant = median(measured)
+    error = median(abs(ours - theirs) for ours, theirs in zip(predicted, measured, strict=True))
+    slowed = [ours < 0 for ours, theirs in zip(predicted, measured, strict=True) if theirs < 0]
+    others = [ours < 0 for ours, theirs in zip(predicted, measured, strict=True) if theirs >= 0]
+    return Comparison(
+        change,
+        device,
+        len(pairs),
+        spearman(predicted, measured),
+        error,
+        error / (median(abs(one - constant) for one in measured) or 1.0),
+        len(slowed),
+        fmean(slowed) if slowed else None,
+        fmean(others) if others else None,
+    )
+
+
 class Named:
     """Finds accelerators by the names that tables give them."""
 
@@ -175,16 +232,18 @@ def model_words(sheet: Datasheet) -> set[str]:
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tables", type=Path, metavar="TABLE_DIR")
+    parser.add_argument("--counts", type=Path, default=COUNTS, help="folder in which counted models are kept")
     parser.add_argument("--json", action="store_true", help="data on stdout, nothing else")
     given = parser.parse_args(arguments)
     named = Named()
+    formats = {**FORMATS, **{pattern: partial(read, counts=given.counts) for pattern, read in MODEL_FORMATS.items()}}
     rows = [
         row
-        for pattern, read in FORMATS.items()
+        for pattern, read in formats.items()
         for path in sorted(given.tables.rglob(pattern))
         for row in read(path, named)
     ]
-    scores = Scores(tuple(scored(rows)), dict(named.skipped))
+    scores = Scores(tuple(scored(rows)), tuple(compared(rows)), dict(named.skipped))
     if given.json:
         print(schema.dumps(scores))
         return
@@ -194,6 +253,8 @@ def main(arguments: Sequence[str]) -> None:
             f"{one.table:24} {one.accelerator:24} n {one.n:5}  mape {one.mape:6.1%}  median {one.median:6.1%}  "
             f"p90 {one.p90:6.1%}  bias {one.bias:.3f}  within 20 % {one.within_20:4.0%}  covered {one.coverage:4.0%}{rank}"
         )
+    for change in scores.comparisons:
+        print(change)
     for name, number in scores.skipped.items():
         print(f"no datasheet for {name}: {number} rows left out")
 

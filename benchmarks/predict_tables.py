@@ -40,6 +40,10 @@ class Row:
     measured_s: float
     predicted_s: float
     family: Family
+    workload: str = ""
+    """Of rows that are compared with each other: the model's name."""
+    items: int = 1
+    """That a step works on, where rows to be compared differ in it."""
 
 
 def read(path: Path) -> Iterator[Cells]:

@@ -45,8 +45,9 @@ class Convolution:
         return 2.0 * self.batch * self.filters * prod(self.output) * taps
 
 
-_IMPLICIT = 0.62
-"""Of a product's rate: addresses are computed on the way."""
+_IMPLICIT = 0.95
+_IMPLICIT_SIMT = 0.62
+"""Of a product's rate: addresses are computed on the way, except for a kernel of one tap."""
 _WINOGRAD = 0.71
 """Of a product's rate, in many small batches."""
 _TRANSFORMED = 0.4
@@ -72,8 +73,8 @@ def convolution(shape: Convolution, traffic: Traffic, accelerator: Accelerator) 
 
 
 def relaid(shape: Convolution, accelerator: Accelerator) -> Estimate:
-    """Matrix units want channels last: other images and results are copied there and back."""
-    if shape.channels_last or shape.groups > 1 or on_vector_units(shape.mode, accelerator):
+    """Matrix units want channels last: other images and results are copied there and back, unless a tap is all."""
+    if shape.channels_last or shape.groups > 1 or prod(shape.kernel) == 1 or on_vector_units(shape.mode, accelerator):
         return Estimate(0.0, 0.0, 0.0)
     copies = (Traffic(dram_read=size, dram_written=size) for size in (shape.input_bytes, shape.output_bytes))
     first, second = (stream(Stream.POINTWISE, copy, accelerator) for copy in copies)
@@ -84,8 +85,10 @@ def _implicit(shape: Convolution, traffic: Traffic, accelerator: Accelerator) ->
     rows = shape.batch * prod(shape.output)
     taps = shape.channels // shape.groups * prod(shape.kernel)
     as_product = Product(rows, shape.filters // shape.groups, taps, shape.groups, shape.mode)
-    slower = replace(as_product, k=ceil(taps / _IMPLICIT))
-    return product(slower, memory_time(traffic, accelerator, streamed(accelerator)), accelerator)
+    if prod(shape.kernel) > 1:
+        share = _IMPLICIT_SIMT if on_vector_units(shape.mode, accelerator) else _IMPLICIT
+        as_product = replace(as_product, k=ceil(taps / share))
+    return product(as_product, memory_time(traffic, accelerator, streamed(accelerator)), accelerator)
 
 
 def _winograd(shape: Convolution, accelerator: Accelerator) -> Estimate:

@@ -58,17 +58,17 @@ def _placeless(refs: Sequence[TensorRef]) -> tuple[TensorRef, ...]:
     return tuple(TensorRef(None, 0, ref.shape, ref.stride, ref.dtype) for ref in refs)
 
 
-def kernel(op: Op, traffic: Traffic, accelerator: Accelerator, *, padded: bool = False) -> Kernel:
-    """An op that launches nothing takes no time of the device. Compilers pad what is not aligned."""
+def kernel(op: Op, traffic: Traffic, accelerator: Accelerator, *, compiled: bool = False) -> Kernel:
+    """An op that launches nothing takes no time of the device. Compilers pad and lay out what libraries want."""
     if not op.launches:
         return NO_KERNEL
-    return of_call(Call.of(op), traffic, accelerator, padded)
+    return of_call(Call.of(op), traffic, accelerator, compiled)
 
 
 @lru_cache(maxsize=1 << 15)
-def of_call(call: Call, traffic: Traffic, accelerator: Accelerator, padded: bool = False) -> Kernel:  # noqa: FBT001, FBT002 (the cache wants places)
+def of_call(call: Call, traffic: Traffic, accelerator: Accelerator, compiled: bool = False) -> Kernel:  # noqa: FBT001, FBT002 (the cache wants places)
     if call.cls is OpClass.CONTRACTION and call.modes and call.flops:
-        return _contraction(call, traffic, accelerator, padded=padded)
+        return _contraction(call, traffic, accelerator, compiled=compiled)
     rows = call.outputs[0].numel // max(1, call.outputs[0].shape[-1]) if _has_rows(call) else 0
     return Kernel(Family.STREAM, stream(_stream(call), traffic, accelerator, rows=rows))
 
@@ -124,15 +124,15 @@ def _order(ref: TensorRef) -> tuple[int, ...]:
 # **** contractions ****
 
 
-def _contraction(call: Call, traffic: Traffic, accelerator: Accelerator, *, padded: bool) -> Kernel:
+def _contraction(call: Call, traffic: Traffic, accelerator: Accelerator, *, compiled: bool) -> Kernel:
     if "attention" in call.name:
         return Kernel(Family.ATTENTION, _attention(call, accelerator))
     if "conv" in call.name and len(call.inputs) > 1:
-        return Kernel(Family.CONVOLUTION, _convolution(call, traffic, accelerator))
+        return Kernel(Family.CONVOLUTION, _convolution(call, traffic, accelerator, compiled=compiled))
     family = Family.SCALED_PRODUCT if call.modes[0] in ("fp8", "int8") else Family.PRODUCT
     memory_s = memory_time(traffic, accelerator, streamed(accelerator))
     shape = product_of(call)
-    return Kernel(family, product(replace(shape, alignment=8) if padded else shape, memory_s, accelerator))
+    return Kernel(family, product(replace(shape, alignment=8) if compiled else shape, memory_s, accelerator))
 
 
 def product_of(call: Call) -> Product:
@@ -186,7 +186,7 @@ def _query_and_key(call: Call) -> tuple[TensorRef, TensorRef]:
     return four[skipped], four[skipped + 1]
 
 
-def _convolution(call: Call, traffic: Traffic, accelerator: Accelerator) -> Estimate:
+def _convolution(call: Call, traffic: Traffic, accelerator: Accelerator, *, compiled: bool) -> Estimate:
     """A backward is one convolution by image and one by weight, each as long as the forward."""
     is_backward = "backward" in call.name
     operands = [ref for ref in call.inputs if len(ref.shape) >= 3]
@@ -202,7 +202,7 @@ def _convolution(call: Call, traffic: Traffic, accelerator: Accelerator) -> Esti
         unit_stride=result.shape[2:] == image.shape[2:],
         mode=call.modes[0],
         item_bytes=image.item_bytes,
-        channels_last=image.stride[1] == 1,
+        channels_last=compiled or image.stride[1] == 1,
     )
     one = convolution(shape, traffic, accelerator) + relaid(shape, accelerator)
     return one.scaled(max(1.0, call.flops / shape.flops)) if is_backward and shape.flops else one

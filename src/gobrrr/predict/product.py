@@ -39,8 +39,10 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 _RATE = 1.25
 """Of the sheet for an endless tile whose loads cost nothing. Tiles of 128x256 reach 0.79 of the sheet with it."""
-_RATE_ASYNCHRONOUS = 1.5
-"""Where matrix units fetch their operands themselves: 0.95 of the sheet, until the power limit."""
+_RATE_FED = 1.6
+"""Where matrix units fetch their operands themselves, or want few: all of the sheet, until the power limit."""
+_FED_FLOPS_PER_CYCLE = 600.0
+"""Of a multiprocessor whose matrix units are so slow that operands never keep them waiting, as on GeForce cards."""
 _RATE_SIMT = 0.95
 """fp32 on vector units; their tiles want less of each load: 0.84 of the sheet with 128x128."""
 _TILE_LOADS = 50.0
@@ -133,7 +135,8 @@ def tile_rate(shape: Product, bm: int, bn: int, accelerator: Accelerator) -> flo
         raise KeyError(shape.mode)
     is_simt = on_vector_units(shape.mode, accelerator)
     loads = _TILE_LOADS_SIMT if is_simt else _TILE_LOADS
-    peak = _RATE_SIMT if is_simt else _RATE_ASYNCHRONOUS if accelerator.asynchronous else _RATE
+    is_fed = accelerator.asynchronous or sheet <= _FED_FLOPS_PER_CYCLE * accelerator.cycles_per_s
+    peak = _RATE_SIMT if is_simt else _RATE_FED if is_fed else _RATE
     if accelerator.calibrated:  # what was measured is what large tiles attain
         peak = 1 + loads * (1 / 128 + 1 / 256)
     rate = sheet * peak * (_QUIET if shape.quiet else 1) / (1 + loads * (1 / bm + 1 / bn))

@@ -83,24 +83,34 @@ def group_kernels(
 ) -> list[Kernel]:
     contractions = [op for op in members if op.cls is OpClass.CONTRACTION]
     others = [op for op in members if op.cls is not OpClass.CONTRACTION]
-    found = [kernel(op, _own_traffic(op), accelerator, padded=True) for op in contractions]
+    from_memory = traffic.dram / traffic.bytes if traffic.bytes else 1.0
+    found = [kernel(op, _own(op, from_memory), accelerator, compiled=True) for op in contractions]
     if others:
         kind = Stream.GATHER if any(op.cls is OpClass.INDEXING for op in others) else Stream.POINTWISE
-        found.append(Kernel(Family.STREAM, stream(kind, _rest(traffic, contractions), accelerator)))
+        rest = _rest(traffic, contractions, from_memory)
+        found.append(Kernel(Family.STREAM, stream(kind, rest, accelerator)))
     return found
 
 
-def _own_traffic(op: Op) -> Traffic:
+def _own(op: Op, from_memory: float) -> Traffic:
+    """As much of an op's bytes in the cache as of its group's."""
     work = op.work or Work()
-    return Traffic(dram_read=work.bytes_read, dram_written=work.bytes_written)
+    cached = 1 - from_memory
+    return Traffic(
+        work.bytes_read * from_memory,
+        work.bytes_written * from_memory,
+        work.bytes_read * cached,
+        work.bytes_written * cached,
+    )
 
 
-def _rest(traffic: Traffic, contractions: Sequence[Op]) -> Traffic:
+def _rest(traffic: Traffic, contractions: Sequence[Op], from_memory: float) -> Traffic:
     """What the generated kernel moves: the group's traffic less the operands of its contractions, and their results."""
     operands = sum(op.work.bytes_read for op in contractions if op.work)
     results = sum(op.work.bytes_written for op in contractions if op.work)
-    read = max(0.0, traffic.dram_read - operands)
-    return Traffic(read + results, traffic.dram_written, traffic.cache_read, traffic.cache_written)
+    dram = max(0.0, traffic.dram_read - operands * from_memory) + results * from_memory
+    cache = max(0.0, traffic.cache_read - operands * (1 - from_memory)) + results * (1 - from_memory)
+    return Traffic(dram, traffic.dram_written, cache, traffic.cache_written)
 
 
 def summed(issued: Iterable[Issued], accelerator: Accelerator, *, synchronised: bool = False) -> Step:
