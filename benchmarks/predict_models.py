@@ -46,7 +46,7 @@ def inference(model: torch.nn.Module, inputs: torch.Tensor, *, half: bool = Fals
     model.eval()
 
     def run() -> object:
-        with torch.inference_mode(), torch.autocast("cpu", torch.float16) if half else nullcontext():
+        with torch.no_grad(), torch.autocast("cpu", torch.float16) if half else nullcontext():
             return model(inputs)
 
     return run

@@ -69,12 +69,16 @@ def kernel(op: Op, traffic: Traffic, accelerator: Accelerator, *, compiled: bool
 def of_call(call: Call, traffic: Traffic, accelerator: Accelerator, compiled: bool = False) -> Kernel:  # noqa: FBT001, FBT002 (the cache wants places)
     if call.cls is OpClass.CONTRACTION and call.modes and call.flops:
         return _contraction(call, traffic, accelerator, compiled=compiled)
-    rows = call.outputs[0].numel // max(1, call.outputs[0].shape[-1]) if _has_rows(call) else 0
-    return Kernel(Family.STREAM, stream(_stream(call), traffic, accelerator, rows=rows))
+    return Kernel(Family.STREAM, stream(_stream(call), traffic, accelerator, rows=_rows(call)))
 
 
-def _has_rows(call: Call) -> bool:
-    return bool(call.outputs and call.outputs[0].shape)
+def _rows(call: Call) -> int:
+    """A norm returns one mean for each; others reduce along the last dimension."""
+    if not call.outputs or not call.outputs[0].shape:
+        return 0
+    if len(call.outputs) > 1:
+        return call.outputs[1].numel
+    return call.outputs[0].numel // max(1, call.outputs[0].shape[-1])
 
 
 # **** streams ****
@@ -86,7 +90,7 @@ _SPATIAL = ("pool", "upsample", "grid_sampler", "im2col", "col2im")
 def _stream(call: Call) -> Stream:
     match call.cls:
         case OpClass.NORMALIZATION if "batch_norm" not in call.name:
-            return Stream.COLUMNWISE if _reduces_columns(call) else Stream.ROWWISE
+            return Stream.COLUMNWISE if _reduces_columns(call) or _groups_last(call) else Stream.ROWWISE
         case OpClass.INDEXING:
             return Stream.GATHER
         case OpClass.MOVEMENT if call.name == "cat":
@@ -104,6 +108,11 @@ def _reduces_columns(call: Call) -> bool:
     if whole is None or result is None or not result.shape or result.numel == whole.numel:
         return False
     return result.numel > 1 and result.shape[-1] == whole.shape[-1]
+
+
+def _groups_last(call: Call) -> bool:
+    """A norm over groups of channels, where those lie together: what is reduced lies apart."""
+    return "group_norm" in call.name and len(call.inputs[0].shape) > 2 and call.inputs[0].stride[1] == 1
 
 
 def _reorders(call: Call) -> bool:
@@ -202,7 +211,9 @@ def _convolution(call: Call, traffic: Traffic, accelerator: Accelerator, *, comp
         unit_stride=result.shape[2:] == image.shape[2:],
         mode=call.modes[0],
         item_bytes=image.item_bytes,
-        channels_last=compiled or image.stride[1] == 1,
+        channels_last=image.stride[1] == 1,
     )
-    one = convolution(shape, traffic, accelerator) + relaid(shape, accelerator)
+    one = convolution(shape, traffic, accelerator)
+    if not compiled:
+        one += relaid(shape, accelerator)
     return one.scaled(max(1.0, call.flops / shape.flops)) if is_backward and shape.flops else one
