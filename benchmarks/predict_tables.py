@@ -1,8 +1,10 @@
 """The public tables' rows as (what was measured, what we predict). One function a format, none knows a device."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from csv import DictReader
 from dataclasses import dataclass
+from math import gcd, prod
 from pathlib import Path
 
 from gobrrr.diagnose.residency import Traffic
@@ -178,6 +180,60 @@ def conv_ops(path: Path, find: Find) -> Iterator[Row]:
         yield Row(("conv_ops",), device.name, measured, seconds, Family.CONVOLUTION)
 
 
+ITEM_BYTES = {"c10::BFloat16": 2, "c10::Half": 2, "float": 4, "double": 8, "long int": 8, "int": 4, "bool": 1}
+EAGER_STREAMS = {
+    "aten::native_layer_norm": Stream.ROWWISE,
+    "aten::mean": Stream.ROWWISE,
+    "aten::index_select": Stream.GATHER,
+    "aten::cat": Stream.GATHER,
+}
+
+
+def eager_ops(path: Path, find: Find) -> Iterator[Row]:
+    """Kernel time of eager ops from traces: shapes and types are all that a row says of its operands."""
+    for cells in read(path):
+        device = find(cells["gpu"])
+        shapes = json.loads(cells["input_dims"] or "[]")
+        if device is None or not shapes or not float(cells["kernel_us_per_call"] or 0):
+            continue
+        sizes = [
+            (shape, ITEM_BYTES[kind])
+            for shape, kind in zip(shapes, json.loads(cells["input_types"]), strict=False)
+            if kind in ITEM_BYTES and shape
+        ]
+        if shapes and isinstance(shapes[0], list) and shapes[0] and isinstance(shapes[0][0], list):
+            sizes = [(shape, 2) for shape in shapes[0]]
+        if sizes:
+            family, seconds = _eager(cells["op"], sizes, device)
+            yield Row(("eager_ops",), device.name, float(cells["kernel_us_per_call"]) / 1e6, seconds, family)
+
+
+def _eager(op: str, sizes: Sequence[tuple[Sequence[int], int]], device: Accelerator) -> tuple[Family, float]:
+    shapes, width = [shape for shape, _ in sizes], sizes[0][1]
+    if op in ("aten::addmm", "aten::mm", "aten::bmm"):
+        (*batch, m, k), n = shapes[-2], shapes[-1][-1]
+        bytes_ = width * prod(batch) * (m * k + k * n + m * n)
+        shape = Product(m, n, k, prod(batch), "bf16" if width == 2 else "fp32", gcd(8, n, k))
+        memory_s = memory_time(rotating(bytes_, 0, bytes_, device), device, streamed(device))
+        return Family.PRODUCT, product(shape, memory_s, device).seconds
+    if op == "aten::_flash_attention_forward":
+        batch, tokens, heads, dim = shapes[0]
+        attention = Attention(batch, heads, shapes[1][2], tokens, shapes[1][1], dim, causal=False)
+        return Family.ATTENTION, prefill(attention, device).seconds
+    if op == "aten::index_select":
+        read_bytes = written = shapes[-1][0] * shapes[0][-1] * width
+    else:
+        read_bytes = sum(prod(shape) * item for shape, item in sizes)
+        written = max(prod(shape) * item for shape, item in sizes)
+    if op == "aten::copy_":
+        read_bytes -= prod(shapes[0]) * width
+    if op == "aten::cat":
+        written = read_bytes
+    traffic = rotating(read_bytes, written, read_bytes + written, device)
+    kind = EAGER_STREAMS.get(op, Stream.POINTWISE)
+    return Family.STREAM, stream(kind, traffic, device, rows=prod(shapes[0][:-1])).seconds
+
+
 Format = Callable[[Path, Find], Iterable[Row]]
 
 FORMATS: dict[str, Format] = {
@@ -186,5 +242,6 @@ FORMATS: dict[str, Format] = {
     "llm_ops*.csv": llm_ops,
     "vector_ops*.csv": vector_ops,
     "conv_ops*.csv": conv_ops,
+    "eager_ops*.csv": eager_ops,
 }
 """Name of the file to its reader."""

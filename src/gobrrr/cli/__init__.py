@@ -13,6 +13,7 @@ from gobrrr.errors import BUG, GobrrrError, Interrupted, Missing
 COMMANDS = {
     "machine": "Measure this machine (cached) and draw its roofline.",
     "count": "FLOPs, bytes and memory of every op of a workload, on fake tensors.",
+    "predict": "What a step would take on other accelerators, or otherwise.",
     "examine": "Time one step of a workload, join it with the work, and say what limits it.",
     "show": "Diagnose a kept Exam again, anywhere.",
 }
