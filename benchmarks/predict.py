@@ -20,6 +20,7 @@ from typing import ClassVar
 
 from benchmarks.predict_models import COUNTS, MODEL_FORMATS
 from benchmarks.predict_tables import FORMATS, Row
+
 from gobrrr import schema
 from gobrrr.machine import datasheets
 from gobrrr.machine.datasheets import Datasheet
@@ -149,7 +150,9 @@ CHANGES = {"compile": ("vision nchw", "vision nchw-dynamo"), "channels_last": ("
 def compared(rows: Sequence[Row]) -> Iterator[Comparison]:
     """Each change on each accelerator that has both tables."""
     for change, (before, after) in CHANGES.items():
-        first, second = ({(row.accelerator, row.workload): row for row in rows if table in row.tables} for table in (before, after))
+        first, second = (
+            {(row.accelerator, row.workload): row for row in rows if table in row.tables} for table in (before, after)
+        )
         both = defaultdict(list)
         for key in first.keys() & second.keys():
             both[key[0]].append((first[key], second[key]))
@@ -215,8 +218,10 @@ def _likeness(sheet: Datasheet, wanted: set[str]) -> tuple[float, ...]:
 def words(name: str) -> set[str]:
     spelled = set(re.findall(r"[a-z0-9]+", name.lower()))
     joined = re.sub(r"[^a-z0-9]", "", name.lower())
-    return spelled | {f"{kind}{size}" for kind, size in re.findall(r"(rtx|gtx|mi|dgx)(\d{3,4})", joined)} | (
-        {"sxm", "sxm2", "sxm4"} if {"sxm", "dgx"} & spelled else set()
+    return (
+        spelled
+        | {f"{kind}{size}" for kind, size in re.findall(r"(rtx|gtx|mi|dgx)(\d{3,4})", joined)}
+        | ({"sxm", "sxm2", "sxm4"} if {"sxm", "dgx"} & spelled else set())
     )
 
 
@@ -251,7 +256,8 @@ def main(arguments: Sequence[str]) -> None:
         rank = "" if one.spearman is None else f"  spearman {one.spearman:.3f}"
         print(
             f"{one.table:24} {one.accelerator:24} n {one.n:5}  mape {one.mape:6.1%}  median {one.median:6.1%}  "
-            f"p90 {one.p90:6.1%}  bias {one.bias:.3f}  within 20 % {one.within_20:4.0%}  covered {one.coverage:4.0%}{rank}"
+            f"p90 {one.p90:6.1%}  bias {one.bias:.3f}  within 20 % {one.within_20:4.0%}  "
+            f"covered {one.coverage:4.0%}{rank}"
         )
     for change in scores.comparisons:
         print(change)

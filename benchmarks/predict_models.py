@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 import transformers
-
 from benchmarks.predict_tables import Cells, Find, Row, read
+
 from gobrrr.errors import GobrrrError
 from gobrrr.predict.host import host_of
 from gobrrr.predict.spread import Family
@@ -56,7 +56,9 @@ def transformer(config: Path, tokens: int, batch: int) -> Callable[[], object]:
     settings = transformers.AutoConfig.for_model(**json.loads(config.read_text()), use_cache=False)
     is_bert = settings.model_type == "bert"
     kind = transformers.AutoModelForSequenceClassification if is_bert else transformers.AutoModelForCausalLM
-    return inference(kind.from_config(settings, attn_implementation="eager"), torch.ones(batch, tokens, dtype=torch.long))
+    return inference(
+        kind.from_config(settings, attn_implementation="eager"), torch.ones(batch, tokens, dtype=torch.long)
+    )
 
 
 def whole_models(path: Path, find: Find, counts: Path) -> Iterator[Row]:
@@ -82,7 +84,11 @@ def convnets(path: Path, find: Find, counts: Path) -> Iterator[Row]:
     """ResNet-50 by batch size, synchronised each step. Other networks of the same tables are left out."""
     for cells in read(path):
         device = find(cells["gpu"])
-        if device is None or not cells["model"].startswith("resnet50") or cells["precision"] not in ("FP32", "Mixed Precision"):
+        if (
+            device is None
+            or not cells["model"].startswith("resnet50")
+            or cells["precision"] not in ("FP32", "Mixed Precision")
+        ):
             continue
         batch, half = int(cells["batch"]), cells["precision"] == "Mixed Precision"
         program = counted(f"resnet50-{batch}-{half}", partial(resnet, batch, half=half), counts)

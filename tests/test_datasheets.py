@@ -124,7 +124,7 @@ def test_the_articles_a100_is_there():
 
 @pytest.mark.parametrize("sheet", NVIDIA_SINCE_AMPERE, ids=lambda sheet: sheet.id)
 def test_vector_rate_follows_from_cores_and_clock(sheet: Datasheet):
-    """128 lanes a multiprocessor (64 on the A100 and the A30, which is half of one), 2 FLOPs each: the sheet's boost clock within a tenth."""
+    """128 lanes a multiprocessor (64 on the A100 and A30), 2 FLOPs each: the sheet's boost clock within a tenth."""
     lanes = 64 if sheet.id.startswith(("a100", "a30")) else 128
     clock = sheet.vector_flops_per_s["fp32"] / (2 * lanes * sheet.multiprocessors)
     assert sheet.boost_clock_hz is not None

@@ -9,6 +9,7 @@ from gobrrr import schema
 from gobrrr.errors import UsageError
 
 if TYPE_CHECKING:
+    from gobrrr.machine.ceilings import Ceilings
     from gobrrr.machine.datasheets import Datasheet
     from gobrrr.predict.prediction import Predictions
     from gobrrr.predict.what_if import Change
@@ -20,9 +21,17 @@ if TYPE_CHECKING:
 @click.option("--what-if", "what_if", metavar="CHANGE,…", help="batch=2x, dtype=bf16, compile, graph, power=300.")
 @click.option("--exam", type=click.Path(path_type=Path), help="Scale a measured step instead of counting one.")
 @click.option("--ceilings", type=click.Path(path_type=Path), multiple=True, help="`gobrrr machine --json` of a card.")
+@click.option("--real", is_flag=True, help="Count while running on this machine instead of on fake tensors.")
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
 def command(
-    target: str | None, *, on: str, what_if: str | None, exam: Path | None, ceilings: tuple[Path, ...], as_json: bool
+    target: str | None,
+    *,
+    on: str,
+    what_if: str | None,
+    exam: Path | None,
+    ceilings: tuple[Path, ...],
+    real: bool,
+    as_json: bool,
 ) -> None:
     """What one step would take on accelerators that are not here, and otherwise than it is written.
 
@@ -39,7 +48,9 @@ def command(
     if exam is not None:
         found = _from_exam(exam, sheets, changes)
     else:
-        found = _from_factory(str(target), sheets, changes, [schema.read(Ceilings, path) for path in ceilings])
+        found = _from_factory(
+            str(target), sheets, changes, [schema.read(Ceilings, path) for path in ceilings], real=real
+        )
     if as_json:
         click.echo(schema.dumps(found))
         return
@@ -61,7 +72,7 @@ def _sheet(name: str) -> "Datasheet":
 
 
 def _from_factory(
-    target: str, sheets: "list[Datasheet]", changes: "list[Change]", ceilings: list
+    target: str, sheets: "list[Datasheet]", changes: "list[Change]", ceilings: "list[Ceilings]", *, real: bool
 ) -> "Predictions":
     from gobrrr.predict.batch import batched
     from gobrrr.predict.prediction import predictions
@@ -73,7 +84,7 @@ def _from_factory(
     with progress_line("predicting") as progress:
         return predictions(
             target,
-            lambda factor: count_workload(batched(factory, factor), progress=progress),
+            lambda factor: count_workload(batched(factory, factor), real=real, progress=progress),
             sheets,
             changes,
             ceilings,

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from gobrrr.dtypes import ITEM_BYTES
 from gobrrr.work.op import Op, OpClass, TensorRef
-from gobrrr.work.work import Work
 
 WIDE = ("fp32", "tf32")
 
@@ -48,7 +47,7 @@ def _narrowed(op: Op, old: Sequence[str], new: str, *, inputs_only: bool = False
     outputs = op.outputs if inputs_only else _retyped(op.outputs, old, new)
     if op.work is None:
         return replace(op, inputs=inputs, outputs=outputs)
-    work: Work = replace(
+    work = replace(
         op.work,
         bytes_read=op.work.bytes_read * _shrunk(op.inputs, inputs),
         bytes_written=op.work.bytes_written * _shrunk(op.outputs, outputs),

@@ -15,9 +15,7 @@ class Estimate:
     """What the bytes alone would take."""
 
     def __add__(self, other: "Estimate") -> "Estimate":
-        return Estimate(
-            self.seconds + other.seconds, self.compute_s + other.compute_s, self.memory_s + other.memory_s
-        )
+        return Estimate(self.seconds + other.seconds, self.compute_s + other.compute_s, self.memory_s + other.memory_s)
 
     def scaled(self, factor: float) -> "Estimate":
         return Estimate(self.seconds * factor, self.compute_s * factor, self.memory_s * factor)
@@ -37,7 +35,8 @@ def overlapped(compute_s: float, memory_s: float, sharpness: float) -> float:
     longest = max(compute_s, memory_s)
     if not longest:
         return 0.0
-    return longest * float((compute_s / longest) ** sharpness + (memory_s / longest) ** sharpness) ** (1 / sharpness)
+    summed: float = (compute_s / longest) ** sharpness + (memory_s / longest) ** sharpness
+    return longest * float(summed ** (1 / sharpness))
 
 
 def memory_time(traffic: Traffic, accelerator: Accelerator, efficiency: float) -> float:

@@ -70,7 +70,11 @@ Counting = Callable[[float], Program]
 
 
 def predictions(
-    target: str, counting: Counting, sheets: Sequence[Datasheet], changes: Sequence[Change], ceilings: Sequence[Ceilings]
+    target: str,
+    counting: Counting,
+    sheets: Sequence[Datasheet],
+    changes: Sequence[Change],
+    ceilings: Sequence[Ceilings],
 ) -> Predictions:
     for sheet in sheets:
         for change in changes:

@@ -39,7 +39,7 @@ class Interval(NamedTuple):
 
 
 def interval(seconds: Mapping[Family, float], step_s: float) -> Interval:
-    """Errors of one family are alike in a step, those of different ones are not: within they add, between as squares."""
+    """Errors of one family are alike in a step, so they add; those of different ones do not, so their squares do."""
     total = sum(seconds.values())
     variance = sum((SPREAD[family] * part / total) ** 2 for family, part in seconds.items()) if total else 0.0
     factor = exp(sqrt(variance + _SHARED**2))

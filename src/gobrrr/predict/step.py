@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gobrrr.diagnose.fusion import Group, groups
+from gobrrr.diagnose.fusion import groups
 from gobrrr.diagnose.residency import Traffic, accesses, residency
 from gobrrr.predict.accelerator import Accelerator
 from gobrrr.predict.host import Host, Issued, simulated, waits
@@ -74,13 +74,11 @@ def compiled(ops: Sequence[Op], accelerator: Accelerator, host: Host) -> list[Is
     issued = [Issued(host.entering_s(ops), NO_KERNEL)]
     for group, traffic in zip(fused, traffics, strict=True):
         members = [ops[index] for index in group.ops]
-        issued += [Issued(host.compiled_s, one) for one in group_kernels(group, members, traffic, accelerator)]
+        issued += [Issued(host.compiled_s, one) for one in group_kernels(members, traffic, accelerator)]
     return issued
 
 
-def group_kernels(
-    group: Group, members: Sequence[Op], traffic: Traffic, accelerator: Accelerator
-) -> list[Kernel]:
+def group_kernels(members: Sequence[Op], traffic: Traffic, accelerator: Accelerator) -> list[Kernel]:
     contractions = [op for op in members if op.cls is OpClass.CONTRACTION]
     others = [op for op in members if op.cls is not OpClass.CONTRACTION]
     from_memory = traffic.dram / traffic.bytes if traffic.bytes else 1.0

@@ -7,7 +7,6 @@ from rich.text import Text
 from gobrrr import units
 from gobrrr.predict.prediction import Prediction, Predictions
 
-
 _SHOWN = {"comp": "compute", "bandw": "bandwidth", "over": "overhead"}
 
 
@@ -30,7 +29,7 @@ def _predictions(found: Predictions) -> Table:
         table.add_row(
             one.accelerator,
             units.seconds(one.step_s),
-            f"±{units.percent(one.high_s / one.step_s - 1, 2)}",
+            f"±{units.percent(one.high_s / one.step_s - 1, 0)}",
             *(f"{100 * one.shares[name]:.0f}" for name in _SHOWN.values()),
             one.limiter,
             units.capacity(one.peak_memory_bytes),
