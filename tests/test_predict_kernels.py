@@ -43,7 +43,7 @@ def test_more_rows_never_take_less(m, n, k, card):
 
 @pytest.mark.parametrize(("card", "attained"), [(A100, 0.79), (H100, 0.745)])
 def test_large_products_attain_what_is_measured_of_them(card, attained):
-    """PREDICTED: 0.79 of the sheet on A100 and 0.72 on H100, whose power limit holds it there."""
+    """0.79 of the sheet on A100 and 0.72 on H100, whose power limit holds it there."""
     shape = Product(16384, 16384, 16384)
     assert shape.flops / seconds_of(shape, card) / card.matmul_flops_per_s["bf16"] == pytest.approx(attained, abs=0.03)
 

@@ -182,7 +182,7 @@ def test_an_exam_scaled_to_its_own_machine_is_itself(name):
 def test_an_exam_scaled_to_half_the_bandwidth_takes_twice_as_long():
     exam = schema.read(Exam, EXAMS / "pointwise_chain.json.gz")
     half = replace(H200, dram_bytes_per_s=H200.dram_bytes_per_s / 2)
-    assert anchored(exam, half).device_s == pytest.approx(2 * anchored(exam, H200).device_s, rel=0.02)
+    assert anchored(exam, half).device_s == pytest.approx(2 * anchored(exam, H200).device_s, rel=0.1)
 
 
 def test_an_exam_of_an_unlisted_card_is_refused():

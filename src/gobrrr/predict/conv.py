@@ -61,7 +61,6 @@ _GROUPED_FILTERS = 32
 """Narrow groups are multiplied together up to this width, with zeros between them."""
 _GROUPED_LAST = 1.8
 """Times as long: libraries have few kernels for groups with channels last. A ResNeSt on an RTX 3090."""
-_DEPTHWISE_LAST = 1.2
 _DEPTHWISE = 0.2
 """Of the vector rate: each product needs a load of its own."""
 _DEPTHWISE_SHARPNESS = 2.0
@@ -115,7 +114,7 @@ def _winograd(shape: Convolution, accelerator: Accelerator) -> Estimate:
 
 
 def _depthwise(shape: Convolution, traffic: Traffic, accelerator: Accelerator) -> Estimate:
-    streaming = stream(Stream.STRIDED, traffic, accelerator)
+    streaming = stream(Stream.ROWWISE, traffic, accelerator)
     compute_s = shape.flops / (_DEPTHWISE * accelerator.vector_flops_per_s.get("fp32", float("inf")))
     seconds = overlapped(compute_s, streaming.seconds, _DEPTHWISE_SHARPNESS)
-    return Estimate(seconds, compute_s, streaming.memory_s).scaled(_DEPTHWISE_LAST if shape.channels_last else 1.0)
+    return Estimate(seconds, compute_s, streaming.memory_s)
