@@ -86,7 +86,7 @@ def score(table: str, accelerator: str, rows: Sequence[Row]) -> Score:
         p90=errors[int(0.9 * (len(errors) - 1))],
         bias=exp(fmean(logs)),
         within_20=fmean(error <= 0.2 for error in errors),
-        coverage=fmean(abs(ratio) <= SPREAD[row.family] for ratio, row in zip(logs, rows, strict=True)),
+        coverage=fmean(abs(ratio) <= (row.spread or SPREAD[row.family]) for ratio, row in zip(logs, rows, strict=True)),
         spearman=spearman([row.predicted_s for row in rows], [row.measured_s for row in rows]),
     )
 

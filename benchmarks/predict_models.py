@@ -9,7 +9,9 @@ import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,10 @@ import transformers
 from benchmarks.predict_tables import Cells, Find, Row, read
 
 from gobrrr.errors import GobrrrError
+from gobrrr.predict.accelerator import Accelerator
 from gobrrr.predict.host import host_of
-from gobrrr.predict.spread import Family
-from gobrrr.predict.step import Variant, step
+from gobrrr.predict.spread import Family, interval
+from gobrrr.predict.step import Step, Variant, step
 from gobrrr.work.count import count_workload
 from gobrrr.work.program import Program
 
@@ -52,6 +55,11 @@ def inference(model: torch.nn.Module, inputs: torch.Tensor, *, half: bool = Fals
     return run
 
 
+def stepped(table: str, device: Accelerator, measured_s: float, predicted: Step) -> Row:
+    spread = log(interval(predicted.family_s, predicted.step_s).high_s / predicted.step_s)
+    return Row((table,), device.name, measured_s, predicted.step_s, Family.HOST, spread=spread)
+
+
 def transformer(config: Path, tokens: int, batch: int) -> Callable[[], object]:
     settings = transformers.AutoConfig.for_model(**json.loads(config.read_text()), use_cache=False)
     is_bert = settings.model_type == "bert"
@@ -71,8 +79,8 @@ def whole_models(path: Path, find: Find, counts: Path) -> Iterator[Row]:
         name = f"{cells['model']}-{tokens}-{batch}"
         program = counted(name, partial(transformer, config, tokens, batch), counts)
         if program is not None:
-            seconds = step(program.ops, device, host_of(device)).step_s
-            yield Row(("whole_model",), device.name, float(cells["e2e_ms"]) / 1e3, seconds, Family.PRODUCT)
+            measured = float(cells["e2e_ms"]) / 1e3
+            yield stepped("whole_model", device, measured, step(program.ops, device, host_of(device)))
 
 
 def resnet(batch: int, *, half: bool) -> Callable[[], object]:
@@ -93,9 +101,8 @@ def convnets(path: Path, find: Find, counts: Path) -> Iterator[Row]:
         batch, half = int(cells["batch"]), cells["precision"] == "Mixed Precision"
         program = counted(f"resnet50-{batch}-{half}", partial(resnet, batch, half=half), counts)
         if program is not None:
-            seconds = step(program.ops, device, host_of(device), synchronised=True).step_s
-            tables = ("convnet", f"convnet {'mixed' if half else 'fp32'}")
-            yield Row(tables, device.name, float(cells["latency_ms"]) / 1e3, seconds, Family.CONVOLUTION)
+            predicted = step(program.ops, device, host_of(device), synchronised=True)
+            yield stepped(f"convnet {'mixed' if half else 'fp32'}", device, float(cells["latency_ms"]) / 1e3, predicted)
 
 
 def vision_model(name: str, side: int, batch: int, *, last: bool) -> Callable[[], object]:
@@ -118,16 +125,9 @@ def vision_models(path: Path, find: Find, counts: Path) -> Iterator[Row]:
     for cells in read(path):
         program = vision_program(cells, counts, last=last)
         if program is not None:
-            seconds = step(program.ops, device, host_of(device), variant, synchronised=True).step_s
-            yield Row(
-                (table,),
-                device.name,
-                float(cells["infer_step_time"]) / 1e3,
-                seconds,
-                Family.CONVOLUTION,
-                cells["model"],
-                int(cells["infer_batch_size"]),
-            )
+            predicted = step(program.ops, device, host_of(device), variant, synchronised=True)
+            row = stepped(table, device, float(cells["infer_step_time"]) / 1e3, predicted)
+            yield replace(row, workload=cells["model"], items=int(cells["infer_batch_size"]))
 
 
 def vision_program(cells: Cells, counts: Path, *, last: bool) -> Program | None:

@@ -44,6 +44,8 @@ class Row:
     family: Family
     workload: str = ""
     """Of rows that are compared with each other: the model's name."""
+    spread: float | None = None
+    """Of its own, where the row is a whole step."""
     items: int = 1
     """That a step works on, where rows to be compared differ in it."""
 
