@@ -55,6 +55,37 @@ def test_an_unknown_device_has_no_datasheet_and_gets_no_other_ones(name):
     assert datasheets.find(name) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("h100", "h100-sxm"), ("a100", "a100-sxm4-80gb"), ("b200", "b200-sxm"), ("v100", "v100-sxm2-32gb"), ("h10", None)],
+)
+def test_a_family_is_its_largest_part_on_a_module(name, expected):
+    found = datasheets.family(name)
+    assert (found and found.id) == expected
+
+
+def test_at_least_forty_accelerators_are_listed():
+    """From P4 to B200, from MI100 to MI355X, consumer cards and CPUs."""
+    assert len(SHEETS) >= 40
+    assert {"p4", "b200-sxm", "mi100", "mi355x", "rtx4090", "cpu-xeon-8480"} <= set(BY_ID)
+
+
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda sheet: sheet.id)
+def test_a_sheet_agrees_with_itself(sheet: Datasheet):
+    """Caches are smaller than memory, matrix units no slower than vector units, and no card beats physics.
+
+    The most efficient ones do 2.5 dense 16-bit TFLOP/s per watt; a sparse or misplaced figure would do more.
+    """
+    assert (sheet.l2_bytes or 0) < sheet.memory_bytes / 50
+    for dtype in ("fp32", "fp64"):
+        if dtype in sheet.matmul_flops_per_s and dtype in sheet.vector_flops_per_s:
+            assert sheet.matmul_flops_per_s[dtype] >= 0.99 * sheet.vector_flops_per_s[dtype]
+    if sheet.power_w and "bf16" in sheet.matmul_flops_per_s and sheet.vendor != "Google":
+        assert sheet.matmul_flops_per_s["bf16"] / sheet.power_w < 2.6e12
+    if sheet.base_clock_hz and sheet.boost_clock_hz and not sheet.id.startswith("cpu-"):
+        assert sheet.base_clock_hz < sheet.boost_clock_hz
+
+
 def test_near_suggests_what_was_meant():
     assert "h100-sxm" in datasheets.near("h100")
     assert "h200-sxm" in datasheets.near("NVIDIA H200 SXM")

@@ -161,7 +161,7 @@ def test_an_interval_holds_its_step_and_is_no_narrower_than_what_software_change
 
 @pytest.mark.parametrize("name", ["bert_large", "gpt2"])
 def test_recorded_steps_of_an_h200_are_predicted_from_the_datasheet(name):
-    """Within a quarter of what was measured, with the right limiter; nothing was fitted to their kernels."""
+    """Within a quarter of what was measured, with the right limiter. The host's cost per op was taken from them."""
     exam = schema.read(Exam, EXAMS / f"{name}.json.gz")
     found = prediction(exam.program, step(exam.program.ops, H200, host_of(H200)), H200)
     assert found.step_s == pytest.approx(exam.step_s, rel=0.25)

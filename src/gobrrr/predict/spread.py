@@ -42,9 +42,7 @@ class Interval(NamedTuple):
 
 def interval(seconds: Mapping[Family, float], step_s: float) -> Interval:
     """Errors of one family are alike in a step, so they add; those of different ones do not, so their squares do."""
-    total = sum(seconds.values())
-    variance = (
-        sum((_AVERAGED * SPREAD[family] * part / total) ** 2 for family, part in seconds.items()) if total else 0.0
-    )
+    total = sum(seconds.values()) or 1.0
+    variance = sum((_AVERAGED * SPREAD[family] * part / total) ** 2 for family, part in seconds.items())
     factor = exp(sqrt(variance + _SHARED**2))
     return Interval(step_s / factor, step_s * factor)
