@@ -40,10 +40,10 @@ def test_a_device_is_found_by_the_name_its_driver_gives(name, expected):
 @pytest.mark.parametrize(
     "name",
     [
-        "NVIDIA L40",
+        "NVIDIA L20",
         "NVIDIA A10G",
         "NVIDIA H100",
-        "NVIDIA H200 NVL",
+        "NVIDIA H20",
         "NVIDIA GeForce RTX 4090 Laptop GPU",
         "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
         "Apple M1 Max",
@@ -55,9 +55,40 @@ def test_an_unknown_device_has_no_datasheet_and_gets_no_other_ones(name):
     assert datasheets.find(name) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("h100", "h100-sxm"), ("a100", "a100-sxm4-80gb"), ("b200", "b200-sxm"), ("v100", "v100-sxm2-32gb"), ("h10", None)],
+)
+def test_a_family_is_its_largest_part_on_a_module(name, expected):
+    found = datasheets.family(name)
+    assert (found and found.id) == expected
+
+
+def test_at_least_forty_accelerators_are_listed():
+    """From P4 to B200, from MI100 to MI355X, consumer cards and CPUs."""
+    assert len(SHEETS) >= 40
+    assert {"p4", "b200-sxm", "mi100", "mi355x", "rtx4090", "cpu-xeon-8480"} <= set(BY_ID)
+
+
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda sheet: sheet.id)
+def test_a_sheet_agrees_with_itself(sheet: Datasheet):
+    """Caches are smaller than memory, matrix units no slower than vector units, and no card beats physics.
+
+    The most efficient ones do 2.5 dense 16-bit TFLOP/s per watt; a sparse or misplaced figure would do more.
+    """
+    assert (sheet.l2_bytes or 0) < sheet.memory_bytes / 50
+    for dtype in ("fp32", "fp64"):
+        if dtype in sheet.matmul_flops_per_s and dtype in sheet.vector_flops_per_s:
+            assert sheet.matmul_flops_per_s[dtype] >= 0.99 * sheet.vector_flops_per_s[dtype]
+    if sheet.power_w and "bf16" in sheet.matmul_flops_per_s and sheet.vendor != "Google":
+        assert sheet.matmul_flops_per_s["bf16"] / sheet.power_w < 2.6e12
+    if sheet.base_clock_hz and sheet.boost_clock_hz and not sheet.id.startswith("cpu-"):
+        assert sheet.base_clock_hz < sheet.boost_clock_hz
+
+
 def test_near_suggests_what_was_meant():
     assert "h100-sxm" in datasheets.near("h100")
-    assert "h200-sxm" in datasheets.near("NVIDIA H200 NVL")
+    assert "h200-sxm" in datasheets.near("NVIDIA H200 SXM")
 
 
 def test_no_name_means_two_parts():
@@ -124,8 +155,8 @@ def test_the_articles_a100_is_there():
 
 @pytest.mark.parametrize("sheet", NVIDIA_SINCE_AMPERE, ids=lambda sheet: sheet.id)
 def test_vector_rate_follows_from_cores_and_clock(sheet: Datasheet):
-    """128 lanes a multiprocessor (64 on the A100), 2 FLOPs each: the sheet's boost clock within a tenth."""
-    lanes = 64 if sheet.id.startswith("a100") else 128
+    """128 lanes a multiprocessor (64 on the A100 and A30), 2 FLOPs each: the sheet's boost clock within a tenth."""
+    lanes = 64 if sheet.id.startswith(("a100", "a30")) else 128
     clock = sheet.vector_flops_per_s["fp32"] / (2 * lanes * sheet.multiprocessors)
     assert sheet.boost_clock_hz is not None
     assert clock == pytest.approx(sheet.boost_clock_hz, rel=0.1)

@@ -30,7 +30,7 @@ LAYERS = (
 """The parts of the package from left to right: a part imports from its own layer and from those before it."""
 
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
-TORCHLESS = ("exam", "diagnose", "history", "ranks", "report")
+TORCHLESS = ("exam", "diagnose", "history", "predict", "ranks", "report")
 LOADERS = {"need", "import_module", "__import__"}
 
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "machine": "Measure this machine (cached) and draw its roofline.",
     "count": "FLOPs, bytes and memory of every op of a workload, on fake tensors.",
     "run": "Examine an unmodified program: it finds the steps and says what limits them.",
+    "predict": "What a step would take on other accelerators, or otherwise.",
     "examine": "Time one step of a workload, join it with the work, and say what limits it.",
     "show": "Diagnose a kept Exam again, anywhere.",
     "explain": "Say what a finding means and what helps, or list them all.",

@@ -60,6 +60,15 @@ def find(name: str) -> Datasheet | None:
     return _by_name().get(_normal(name))
 
 
+def family(name: str) -> Datasheet | None:
+    """The part that whoever types `h100` means: of several, the one on SXM modules with the most memory.
+
+    For a person who asks about a kind of card, and is told which was taken; a device that is there is found by `find`.
+    """
+    parts = [sheet for sheet in all_sheets() if sheet.id.startswith(f"{_normal(name)}-")]
+    return max(parts, key=lambda sheet: ("sxm" in sheet.id, sheet.memory_bytes), default=None)
+
+
 def near(name: str) -> list[str]:
     """Ids that whoever typed this may have meant."""
     by_name = _by_name()

@@ -1,0 +1,269 @@
+"""Scores the predictor on tables of measured times, for every accelerator that the datasheets hold.
+
+    python -m benchmarks.predict TABLE_DIR --json > benchmarks/results/predict.json
+
+One set of constants for all: nothing here or in gobrrr.predict knows which table a row is from. Rows of one table and
+accelerator make a line; `macro` is the mean over a table's accelerators.
+"""
+
+import argparse
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from math import exp, log
+from pathlib import Path
+from statistics import fmean, median
+from typing import ClassVar
+
+from benchmarks.predict_models import COUNTS, MODEL_FORMATS
+from benchmarks.predict_tables import FORMATS, Row
+
+from gobrrr import schema
+from gobrrr.machine import datasheets
+from gobrrr.machine.datasheets import Datasheet
+from gobrrr.predict.accelerator import Accelerator, from_datasheet
+from gobrrr.predict.spread import SPREAD
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    table: str
+    accelerator: str
+    n: int
+    mape: float
+    median: float
+    p90: float
+    bias: float
+    """Geometric mean of predicted over measured."""
+    within_20: float
+    coverage: float
+    """Of the 80 % interval."""
+    spearman: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Speed-ups of one table's rows over another's, the same models on the same accelerator."""
+
+    change: str
+    accelerator: str
+    n: int
+    spearman: float | None
+    median_log_error: float
+    of_constant: float
+    """That error over the one of the best constant, the measured median."""
+    slowed: int
+    """Models that the change made slower."""
+    recognised: float | None
+    """The share of them that was predicted so."""
+    false_alarms: float | None
+    """The share of the others that was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    SCHEMA: ClassVar[str] = "predict_score"
+    VERSION: ClassVar[int] = 1
+
+    tables: tuple[Score, ...]
+    comparisons: tuple[Comparison, ...]
+    skipped: dict[str, int]
+    """Accelerators that no datasheet holds, and how many rows name them."""
+
+
+def score(table: str, accelerator: str, rows: Sequence[Row]) -> Score:
+    errors = sorted(abs(row.predicted_s / row.measured_s - 1) for row in rows)
+    logs = [log(row.predicted_s / row.measured_s) for row in rows]
+    return Score(
+        table=table,
+        accelerator=accelerator,
+        n=len(rows),
+        mape=fmean(errors),
+        median=median(errors),
+        p90=errors[int(0.9 * (len(errors) - 1))],
+        bias=exp(fmean(logs)),
+        within_20=fmean(error <= 0.2 for error in errors),
+        coverage=fmean(abs(ratio) <= (row.spread or SPREAD[row.family]) for ratio, row in zip(logs, rows, strict=True)),
+        spearman=spearman([row.predicted_s for row in rows], [row.measured_s for row in rows]),
+    )
+
+
+def spearman(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """Correlation of ranks; none for fewer than three rows."""
+    if len(ours) < 3:
+        return None
+    a, b = ranks(ours), ranks(theirs)
+    mean = (len(ours) + 1) / 2
+    spread = sum((x - mean) ** 2 for x in a) * sum((y - mean) ** 2 for y in b)
+    together = sum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
+    return together / spread**0.5 if spread else None
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """From 1; equal values share the mean of theirs."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    found = [0.0] * len(values)
+    start = 0
+    while start < len(order):
+        end = start
+        while end < len(order) and values[order[end]] == values[order[start]]:
+            end += 1
+        for index in order[start:end]:
+            found[index] = (start + 1 + end) / 2
+        start = end
+    return found
+
+
+def macro(table: str, scores: Sequence[Score]) -> Score:
+    known = [one.spearman for one in scores if one.spearman is not None]
+    return Score(
+        table,
+        "macro",
+        sum(one.n for one in scores),
+        fmean(one.mape for one in scores),
+        fmean(one.median for one in scores),
+        fmean(one.p90 for one in scores),
+        exp(fmean(log(one.bias) for one in scores)),
+        fmean(one.within_20 for one in scores),
+        fmean(one.coverage for one in scores),
+        fmean(known) if known else None,
+    )
+
+
+def scored(rows: Iterable[Row]) -> Iterator[Score]:
+    grouped: defaultdict[str, defaultdict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        for table in row.tables:
+            grouped[table][row.accelerator].append(row)
+    for table, by_accelerator in grouped.items():
+        scores = [score(table, accelerator, some) for accelerator, some in by_accelerator.items()]
+        yield from scores
+        yield macro(table, scores)
+
+
+CHANGES = {"compile": ("vision nchw", "vision nchw-dynamo"), "channels_last": ("vision nchw", "vision nhwc")}
+
+
+def compared(rows: Sequence[Row]) -> Iterator[Comparison]:
+    """Each change on each accelerator that has both tables."""
+    for change, (before, after) in CHANGES.items():
+        first, second = (
+            {(row.accelerator, row.workload): row for row in rows if table in row.tables} for table in (before, after)
+        )
+        both = defaultdict(list)
+        for key in first.keys() & second.keys():
+            both[key[0]].append((first[key], second[key]))
+        for device, pairs in both.items():
+            yield comparison(change, device, pairs)
+
+
+def comparison(change: str, device: str, pairs: Sequence[tuple[Row, Row]]) -> Comparison:
+    measured, predicted = (
+        [log(seconds(a) / a.items / (seconds(b) / b.items)) for a, b in pairs]
+        for seconds in (lambda row: row.measured_s, lambda row: row.predicted_s)
+    )
+    constant = median(measured)
+    error = median(abs(ours - theirs) for ours, theirs in zip(predicted, measured, strict=True))
+    slowed = [ours < 0 for ours, theirs in zip(predicted, measured, strict=True) if theirs < 0]
+    others = [ours < 0 for ours, theirs in zip(predicted, measured, strict=True) if theirs >= 0]
+    return Comparison(
+        change,
+        device,
+        len(pairs),
+        spearman(predicted, measured),
+        error,
+        error / (median(abs(one - constant) for one in measured) or 1.0),
+        len(slowed),
+        fmean(slowed) if slowed else None,
+        fmean(others) if others else None,
+    )
+
+
+class Named:
+    """Finds accelerators by the names that tables give them."""
+
+    def __init__(self) -> None:
+        self.skipped: defaultdict[str, int] = defaultdict(int)
+
+    def __call__(self, spelled: str) -> Accelerator | None:
+        device = accelerator(spelled)
+        if device is None:
+            self.skipped[spelled] += 1
+        return device
+
+
+@cache
+def accelerator(spelled: str) -> Accelerator | None:
+    sheet = datasheets.find(spelled.replace("_", " ")) or best_match(spelled)
+    return from_datasheet(sheet) if sheet else None
+
+
+def best_match(spelled: str) -> Datasheet | None:
+    """`a100_sxm`, `Tesla_V100-PCIE-32GB`: the sheet that shares the most words, the model's own among them.
+
+    The largest memory among equals, as the tables that leave it out were made on the current part.
+    """
+    wanted = words(spelled)
+    found = [sheet for sheet in datasheets.all_sheets() if model_words(sheet) & wanted]
+    return max(found, key=lambda sheet: _likeness(sheet, wanted), default=None)
+
+
+def _likeness(sheet: Datasheet, wanted: set[str]) -> tuple[float, ...]:
+    return len(wanted & all_words(sheet)), sheet.memory_bytes, sheet.dram_bytes_per_s
+
+
+def words(name: str) -> set[str]:
+    spelled = set(re.findall(r"[a-z0-9]+", name.lower()))
+    joined = re.sub(r"[^a-z0-9]", "", name.lower())
+    return (
+        spelled
+        | {f"{kind}{size}" for kind, size in re.findall(r"(rtx|gtx|mi|dgx)(\d{3,4})", joined)}
+        | ({"sxm", "sxm2", "sxm4"} if {"sxm", "dgx"} & spelled else set())
+    )
+
+
+def all_words(sheet: Datasheet) -> set[str]:
+    return set().union(*(words(name) for name in (sheet.id, *sheet.aliases)))
+
+
+def model_words(sheet: Datasheet) -> set[str]:
+    """The first word of an id with a digit in it names the model: h100, mi300x, rtx4090, 6000."""
+    return set([word for word in sheet.id.split("-") if any(map(str.isdigit, word))][:1])
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tables", type=Path, metavar="TABLE_DIR")
+    parser.add_argument("--counts", type=Path, default=COUNTS, help="folder in which counted models are kept")
+    parser.add_argument("--json", action="store_true", help="data on stdout, nothing else")
+    given = parser.parse_args(arguments)
+    named = Named()
+    formats = {**FORMATS, **{pattern: partial(read, counts=given.counts) for pattern, read in MODEL_FORMATS.items()}}
+    rows = [
+        row
+        for pattern, read in formats.items()
+        for path in sorted(given.tables.rglob(pattern))
+        for row in read(path, named)
+    ]
+    scores = Scores(tuple(scored(rows)), tuple(compared(rows)), dict(named.skipped))
+    if given.json:
+        print(schema.dumps(scores))
+        return
+    for one in scores.tables:
+        rank = "" if one.spearman is None else f"  spearman {one.spearman:.3f}"
+        print(
+            f"{one.table:24} {one.accelerator:24} n {one.n:5}  mape {one.mape:6.1%}  median {one.median:6.1%}  "
+            f"p90 {one.p90:6.1%}  bias {one.bias:.3f}  within 20 % {one.within_20:4.0%}  "
+            f"covered {one.coverage:4.0%}{rank}"
+        )
+    for change in scores.comparisons:
+        print(change)
+    for name, number in scores.skipped.items():
+        print(f"no datasheet for {name}: {number} rows left out")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

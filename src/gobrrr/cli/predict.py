@@ -1,0 +1,100 @@
+"""`gobrrr predict`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gobrrr import schema
+from gobrrr.errors import UsageError
+
+if TYPE_CHECKING:
+    from gobrrr.machine.ceilings import Ceilings
+    from gobrrr.machine.datasheets import Datasheet
+    from gobrrr.predict.prediction import Predictions
+    from gobrrr.predict.what_if import Change
+
+
+@click.command("predict")
+@click.argument("target", metavar="FILE.py:NAME", required=False)
+@click.option("--on", "on", required=True, metavar="CARD,…", help="Accelerators by datasheet: h100, b200, mi300x, …")
+@click.option("--what-if", "what_if", metavar="CHANGE,…", help="batch=2x, dtype=bf16, compile, graph, power=300.")
+@click.option("--exam", type=click.Path(path_type=Path), help="Scale a measured step instead of counting one.")
+@click.option("--ceilings", type=click.Path(path_type=Path), multiple=True, help="`gobrrr machine --json` of a card.")
+@click.option("--real", is_flag=True, help="Count while running on this machine instead of on fake tensors.")
+@click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
+def command(
+    target: str | None,
+    *,
+    on: str,
+    what_if: str | None,
+    exam: Path | None,
+    ceilings: tuple[Path, ...],
+    real: bool,
+    as_json: bool,
+) -> None:
+    """What one step would take on accelerators that are not here, and otherwise than it is written.
+
+    The workload is counted on fake tensors and its kernels are timed by a model of each accelerator, by datasheet or,
+    with --ceilings, by what was measured on it.
+    """
+    from gobrrr.machine.ceilings import Ceilings
+    from gobrrr.predict.what_if import parse
+
+    sheets = [_sheet(name.strip()) for name in on.split(",") if name.strip()]
+    changes = parse(what_if) if what_if is not None else []
+    if (target is None) == (exam is None) or not sheets:
+        raise UsageError("predict takes FILE.py:NAME or --exam EXAM, and accelerators to predict for: --on h100,b200")
+    if exam is not None:
+        found = _from_exam(exam, sheets, changes)
+    else:
+        found = _from_factory(
+            str(target), sheets, changes, [schema.read(Ceilings, path) for path in ceilings], real=real
+        )
+    if as_json:
+        click.echo(schema.dumps(found))
+        return
+    from rich.console import Console
+
+    from gobrrr.report.predict import render
+
+    Console(highlight=False).print(render(found))
+
+
+def _sheet(name: str) -> "Datasheet":
+    from gobrrr.machine import datasheets
+
+    sheet = datasheets.find(name) or datasheets.family(name)
+    if sheet is None:
+        alike = ", ".join(datasheets.near(name)) or "h100-sxm, mi300x, rtx4090"
+        raise UsageError(f"there is no datasheet of {name!r}; near are {alike}")
+    return sheet
+
+
+def _from_factory(
+    target: str, sheets: "list[Datasheet]", changes: "list[Change]", ceilings: "list[Ceilings]", *, real: bool
+) -> "Predictions":
+    from gobrrr.predict.batch import batched
+    from gobrrr.predict.prediction import predictions
+    from gobrrr.report.progress import progress_line
+    from gobrrr.work.count import count_workload
+    from gobrrr.workload import load_factory
+
+    factory = load_factory(target)
+    with progress_line("predicting") as progress:
+        return predictions(
+            target,
+            lambda factor: count_workload(batched(factory, factor), real=real, progress=progress),
+            sheets,
+            changes,
+            ceilings,
+        )
+
+
+def _from_exam(path: Path, sheets: "list[Datasheet]", changes: "list[Change]") -> "Predictions":
+    from gobrrr.exam import Exam
+    from gobrrr.predict.prediction import from_exam
+
+    if changes:
+        raise UsageError("--what-if needs the workload: give FILE.py:NAME in place of --exam")
+    return from_exam(schema.read(Exam, path), sheets)

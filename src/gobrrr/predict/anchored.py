@@ -1,0 +1,48 @@
+"""From an Exam: each kernel's measured time, scaled by what the model says of the other machine over this one."""
+
+from gobrrr.errors import BadInput
+from gobrrr.exam import Exam
+from gobrrr.machine import datasheets
+from gobrrr.predict.accelerator import Accelerator, from_datasheet
+from gobrrr.predict.host import Issued, host_of
+from gobrrr.predict.kernels import Kernel
+from gobrrr.predict.spread import Family
+from gobrrr.predict.step import Step, eager
+
+
+def anchored(exam: Exam, device: Accelerator) -> Step:
+    """A step on `device`, on the Exam's own host: what the model gets wrong on both machines alike cancels."""
+    if exam.program is None or exam.host_s is None:
+        raise BadInput("the Exam has no program or no host time: examine the workload itself")
+    old, new = (eager(exam.program.ops, one, host_of(one)) for one in (_own(exam), device))
+    slower = device.dram_bytes_per_s / _own(exam).dram_bytes_per_s
+    compute = bandwidth = busy = 0.0
+    family_s: dict[Family, float] = {}
+    for kernel in exam.kernels:
+        index = exam.index(kernel)
+        ratio, of = _ratio(old[index], new[index]) if index is not None and not exam.dispatched else (None, None)
+        seconds = kernel.seconds * (1 / slower if ratio is None else ratio)
+        busy += seconds
+        family = Family.STREAM if of is None else of.family
+        family_s[family] = family_s.get(family, 0.0) + seconds
+        if of is not None and of.estimate.compute_s >= of.estimate.memory_s:
+            compute += seconds
+        else:
+            bandwidth += seconds
+    measured_busy = sum(kernel.seconds for kernel in exam.kernels)
+    apart = max(0.0, exam.step_s - max(exam.host_s, measured_busy))
+    step_s = exam.host_s + busy if exam.serial else max(exam.host_s, busy) + apart
+    family_s[Family.HOST] = max(0.0, step_s - busy)
+    return Step(step_s, exam.host_s, busy, compute, bandwidth, step_s - compute - bandwidth, family_s)
+
+
+def _own(exam: Exam) -> Accelerator:
+    sheet = datasheets.find(exam.ceilings.device)
+    if sheet is None:
+        raise BadInput(f"the Exam is of {exam.ceilings.device}, of which there is no datasheet to scale from")
+    return from_datasheet(sheet)
+
+
+def _ratio(old: Issued, new: Issued) -> tuple[float | None, Kernel]:
+    before, after = old.kernel.estimate.seconds, new.kernel.estimate.seconds
+    return (after / before if before else None), new.kernel

@@ -1,0 +1,106 @@
+"""The host: what issuing an op costs it, and how far it runs ahead of the device."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gobrrr.machine.ceilings import Ceilings
+from gobrrr.predict.accelerator import Accelerator
+from gobrrr.predict.kernels import Kernel
+from gobrrr.work.op import Op, Phase
+from gobrrr.work.registry import canonical
+
+DISPATCH_S = 7.1e-6
+"""Of one tiny eager add, the unit of everything below: measured on the host of an H200."""
+AGE = 0.16
+"""How much slower hosts are, a year: cards sit in hosts of their time (see benchmarks/predict_tables.py)."""
+LAUNCHING = 4.2
+"""Dispatches that an op with a kernel takes, with the module, autograd and autocast around it: BERT-large and GPT-2."""
+PASSING = 1.1
+"""One without: a view, an allocation."""
+CONVOLUTION = 2.0
+"""Times as much for an op whose library looks for a plan."""
+COMPILED = 3.0
+"""Dispatches that a generated kernel takes: no dispatcher, but Python still."""
+COMPILED_CALL = 15.0
+"""Guards, and the way in and out of compiled code; twice in training."""
+REPLAY_S = 12e-6
+QUEUE = 1024
+"""Kernels that may wait for the device before a launch blocks."""
+LAUNCH_LATENCY_S = 4e-6
+"""From the launch to the first instruction on an idle device."""
+
+_SYNCS = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "is_nonzero"})
+
+
+class Issued(NamedTuple):
+    """Something that the host does: for so long, and then a kernel may run."""
+
+    host_s: float
+    kernel: Kernel
+    waits: bool = False
+    """The host goes on only when the device is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    dispatch_s: float = DISPATCH_S
+    replay_s: float = REPLAY_S
+
+    def op_s(self, op: Op) -> float:
+        if not op.launches:
+            return PASSING * self.dispatch_s
+        heavy = CONVOLUTION if "conv" in op.name else 1.0
+        return LAUNCHING * heavy * self.dispatch_s
+
+    @property
+    def compiled_s(self) -> float:
+        return COMPILED * self.dispatch_s
+
+    def entering_s(self, ops: Sequence[Op]) -> float:
+        trains = any(op.phase is Phase.BACKWARD for op in ops)
+        return COMPILED_CALL * self.dispatch_s * (2 if trains else 1)
+
+
+def host_of(accelerator: Accelerator) -> Host:
+    """A host of the accelerator's time."""
+    return Host(DISPATCH_S * max(1.0, 1 + AGE * (2020 - accelerator.year)))
+
+
+def calibrated(host: Host, ceilings: Ceilings) -> Host:
+    return Host(ceilings.dispatch_s or host.dispatch_s, ceilings.graph_replay_s or host.replay_s)
+
+
+def waits(op: Op) -> bool:
+    return canonical(op.name) in _SYNCS
+
+
+class Timelines(NamedTuple):
+    step_s: float
+    host_s: float
+    """Without the time that it waits."""
+    busy_s: float
+
+
+def simulated(issued: Sequence[Issued], *, synchronised: bool = False) -> Timelines:
+    """Steps back to back, the host ahead of the device as far as the queue allows; the last step counts.
+
+    `synchronised` steps begin when the device is done with the one before.
+    """
+    host = device = start = 0.0
+    queue: deque[float] = deque(maxlen=QUEUE)
+    for _ in range(1 if synchronised else 3):
+        start = max(host, device)
+        for one in issued:
+            host += one.host_s
+            seconds = one.kernel.estimate.seconds
+            if seconds:
+                if len(queue) == QUEUE:
+                    host = max(host, queue[0])
+                device = max(device, host + LAUNCH_LATENCY_S) + seconds
+                queue.append(device)
+            if one.waits:
+                host = max(host, device)
+    busy = sum(one.kernel.estimate.seconds for one in issued)
+    return Timelines(max(host, device) - start, sum(one.host_s for one in issued), busy)

@@ -1,0 +1,87 @@
+"""What-ifs as typed: `batch=2x,dtype=bf16,compile`. Each becomes one field of a Change."""
+
+import re
+from dataclasses import dataclass, replace
+
+from gobrrr.errors import UsageError
+from gobrrr.machine.datasheets import Datasheet
+from gobrrr.predict.step import Variant
+
+DTYPES = ("bf16", "fp16", "tf32", "fp8")
+ALLOWED = "batch=2x, dtype=bf16|fp16|tf32|fp8, compile, graph, power=300"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    text: str
+    batch: float = 1.0
+    """Times as many."""
+    dtype: str | None = None
+    compiled: bool = False
+    graphed: bool = False
+    power_w: float | None = None
+
+    @property
+    def variant(self) -> Variant:
+        return {
+            (False, False): Variant.EAGER,
+            (True, False): Variant.COMPILED,
+            (False, True): Variant.GRAPHED,
+            (True, True): Variant.COMPILED_GRAPHED,
+        }[self.compiled, self.graphed]
+
+
+AS_IT_IS = Change("")
+
+
+def parse(text: str) -> list[Change]:
+    """Each alone, and all together where there are several."""
+    alone = [_one(part.strip(), AS_IT_IS) for part in text.split(",") if part.strip()]
+    if not alone:
+        raise UsageError(f"{text!r} changes nothing; allowed are {ALLOWED}")
+    if len(alone) == 1:
+        return alone
+    together = AS_IT_IS
+    for part in text.split(","):
+        together = _one(part.strip(), together)
+    return [*alone, replace(together, text=" + ".join(change.text for change in alone))]
+
+
+def _one(part: str, change: Change) -> Change:
+    change = replace(change, text=part)
+    key, _, value = part.partition("=")
+    match key:
+        case "batch":
+            return replace(change, batch=_factor(value))
+        case "dtype" if value in DTYPES:
+            return replace(change, dtype=value)
+        case "compile" if not value:
+            return replace(change, compiled=True)
+        case "graph" if not value:
+            return replace(change, graphed=True)
+        case "power":
+            return replace(change, power_w=_positive(value.removesuffix("W"), part))
+    raise UsageError(f"{part!r} is no change that can be predicted; allowed are {ALLOWED}")
+
+
+def _factor(value: str) -> float:
+    if not re.fullmatch(r"\d+(\.\d+)?x", value):
+        raise UsageError(f"batch={value} is not of the form batch=2x or batch=0.5x")
+    return _positive(value.removesuffix("x"), f"batch={value}")
+
+
+def _positive(value: str, part: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = 0.0
+    if number <= 0:
+        raise UsageError(f"{part!r} is not above zero")
+    return number
+
+
+def check(change: Change, sheet: Datasheet) -> None:
+    """What the accelerator cannot do is said, not predicted."""
+    if change.dtype is not None and change.dtype not in sheet.matmul_flops_per_s:
+        modes = ", ".join(mode for mode in DTYPES if mode in sheet.matmul_flops_per_s) or "none of those"
+        raise UsageError(f"{sheet.id} has no {change.dtype} matrix units; of {', '.join(DTYPES)} it has {modes}")

@@ -1,0 +1,116 @@
+"""`gobrrr predict` from the prompt: what it says, and what it says about input that makes no sense."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from gobrrr.cli.predict import command
+from gobrrr.errors import BadInput, ProgramFailed, UsageError
+
+FACTORY = """
+import torch
+from gobrrr import Workload
+
+def model():
+    net = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
+    return net, torch.randn(32, 256)
+
+def training():
+    net = torch.nn.Linear(1024, 1024)
+    return Workload(net, torch.randn(64, 1024), lambda out: out.square().mean(), torch.optim.AdamW(net.parameters()))
+
+def enormous():
+    return torch.nn.Linear(1 << 17, 1 << 17), torch.randn(8, 1 << 17)
+
+def bare():
+    x = torch.randn(64, 64)
+    return lambda: x @ x
+
+def looks():
+    x = torch.randn(1 << 20)
+    return lambda: x.relu() if x.sum() > 0 else x
+"""
+
+
+@pytest.fixture
+def target(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(FACTORY)
+    return lambda name: f"{path}:{name}"
+
+
+def predicted(*arguments: str) -> dict:
+    result = CliRunner().invoke(command, [*arguments, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_json_has_what_others_rely_on(target):
+    found = predicted(target("training"), "--on", "h100,b200,mi300x", "--what-if", "batch=2x,compile")
+    assert [one["accelerator"] for one in found["predictions"]] == ["h100-sxm", "b200-sxm", "mi300x"]
+    documented = "accelerator step_s low_s high_s regime limiter shares flops bytes peak_memory_bytes fits".split()
+    for one in found["predictions"]:
+        assert set(documented) <= set(one)
+        assert one["low_s"] < one["step_s"] < one["high_s"]
+        assert sum(one["shares"].values()) == pytest.approx(1)
+    assert [one["change"] for one in found["what_if"]][:3] == ["batch=2x", "compile", "batch=2x + compile"]
+
+
+def test_a_batch_of_one_is_slow_because_of_the_host(target):
+    (one,) = predicted(target("model"), "--on", "h100")["predictions"]
+    assert one["limiter"] == "host"
+    assert one["regime"] == "overhead"
+
+
+def test_twice_the_batch_of_a_host_bound_step_is_nearly_free(target):
+    (found,) = predicted(target("model"), "--on", "h100", "--what-if", "batch=2x")["what_if"]
+    assert found["speedup"] == pytest.approx(2, rel=0.01)
+
+
+def test_what_does_not_fit_says_so(target):
+    small, large = predicted(target("enormous"), "--on", "rtx4090,b200")["predictions"]
+    assert not small["fits"]
+    assert large["fits"]
+    text = CliRunner().invoke(command, [target("enormous"), "--on", "rtx4090"]).stdout
+    assert "too much" in text
+
+
+def test_the_table_ends_with_the_next_command(target):
+    text = CliRunner().invoke(command, [target("model"), "--on", "h100", "--what-if", "graph"]).stdout
+    assert "speed-up" in text
+    assert "next: gobrrr examine" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "sentence"),
+    [
+        (["--on", "h1000"], UsageError, "near are h100"),
+        (["--on", "v100-pcie", "--what-if", "dtype=fp8"], UsageError, "no fp8 matrix units"),
+        (["--on", "h100", "--what-if", "batch=0x"], UsageError, "above zero"),
+        (["--on", "h100", "--what-if", "colour=red"], UsageError, "allowed are batch=2x"),
+        (["--on", "h100", "--exam", "x.json"], UsageError, "FILE.py:NAME or --exam"),
+        (["--on", ","], UsageError, "accelerators to predict for"),
+    ],
+)
+def test_bad_input_is_one_sentence(target, arguments, error, sentence):
+    with pytest.raises(error, match=sentence):
+        CliRunner().invoke(command, [target("model"), *arguments], catch_exceptions=False)
+
+
+def test_the_batch_of_a_bare_step_cannot_be_changed(target):
+    with pytest.raises(UsageError, match="bare step"):
+        predicted(target("bare"), "--on", "h100", "--what-if", "batch=2x")
+
+
+def test_values_that_fake_tensors_lack_are_named_with_the_way_out(target):
+    with pytest.raises(ProgramFailed, match="--real"):
+        predicted(target("looks"), "--on", "h100")
+    assert predicted(target("looks"), "--on", "h100", "--real")["predictions"]
+
+
+def test_a_damaged_exam_is_bad_input(tmp_path):
+    path = tmp_path / "exam.json"
+    path.write_text("{}")
+    with pytest.raises(BadInput):
+        predicted("--exam", str(path), "--on", "h100")

@@ -1,0 +1,98 @@
+"""The score command: its statistics against scipy, its names, and one row of each format."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks import predict as scoring
+from benchmarks.predict_tables import FORMATS, Row
+
+from gobrrr.predict.spread import Family
+
+ROWS = {
+    "gemm.csv": "system,dtype,source,m,n,k,latency_ms\nh200_sxm,bfloat16,sglang,4096,4096,4096,0.2\n",
+    "attention.csv": "system,kind,batch_size,isl,step,num_heads,num_key_value_heads,head_dim,window_size,latency_ms\n"
+    "b200_sxm,context,1,4096,0,32,8,128,,0.2\nl40s,generation,8,1,4096,32,8,128,0.0,0.1\n",
+    "llm_ops_fp16.csv": "gpu,model,tp,num_tokens,op,kind,M,K,N,median_ms,min_ms,n_repeats\n"
+    "h100,x,1,128,add,add,128,4096,4096,0.01,0.01,1\n",
+    "vector_ops_fp32.csv": "OPName,Latency,Device,B,H,set\nln,0.5,Tesla T4,8192,4096,train\n",
+    "conv_ops_fp32.csv": "OPName,Latency,Device,Kernel Name,B,Input_Channel,Output_Channel,Kernel_Szie,Input_Size,"
+    "Stride,Padding\nconv,1.0,NVIDIA L4,x,16,64,64,3,56,1,1\n",
+    "eager_ops.csv": "gpu,op,input_dims,input_types,kernel_us_per_call\nNVIDIA H100 80GB HBM3,aten::add,"
+    '"[[64, 64], [64, 64], []]","[""float"", ""float"", ""Scalar""]",2.0\n',
+}
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=3, max_size=40))
+def test_spearman_is_scipys(pairs):
+    ours, theirs = zip(*pairs, strict=True)
+    found = scoring.spearman(ours, theirs)
+    if len(set(ours)) == 1 or len(set(theirs)) == 1:
+        assert found is None
+    else:
+        assert found == pytest.approx(spearmanr(ours, theirs).statistic)
+
+
+def row(measured: float, predicted: float, workload: str = "", table: str = "t") -> Row:
+    return Row((table,), "x", measured, predicted, Family.PRODUCT, workload)
+
+
+def test_a_score_is_what_its_names_say():
+    found = scoring.score("t", "x", [row(1, 1.1), row(1, 0.5), row(2, 2)])
+    assert found.mape == pytest.approx(0.2)
+    assert found.median == pytest.approx(0.1)
+    assert found.bias == pytest.approx(0.55 ** (1 / 3))
+    assert found.within_20 == pytest.approx(2 / 3)
+
+
+def test_speedups_are_compared_by_model():
+    before = [row(1.0, 1.0, name, "vision nchw") for name in "abc"]
+    after = [row(seconds, seconds, name, "vision nhwc") for name, seconds in zip("abc", (0.5, 2.0, 1.0), strict=True)]
+    (found,) = scoring.compared([*before, *after])
+    assert (found.n, found.slowed, found.recognised, found.false_alarms) == (3, 1, 1.0, 0.0)
+    assert found.median_log_error == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "expected"),
+    [
+        ("a100_sxm", "a100-sxm4-80gb"),
+        ("h100_sxm", "h100-sxm"),
+        ("h200_sxm", "h200-sxm"),
+        ("b200_sxm", "b200-sxm"),
+        ("gb200", "gb200"),
+        ("l40s", "l40s"),
+        ("a100", "a100-sxm4-80gb"),
+        ("a40", "a40"),
+        ("rtx_pro_6000_server", "rtx-pro-6000-bw-server"),
+        ("NVIDIA_A100-PCIE-40GB", "a100-pcie-40gb"),
+        ("Tesla_V100-PCIE-32GB", "v100-pcie-32gb"),
+        ("Tesla_T4", "t4"),
+        ("DGX-1 (1x V100 16GB)", "v100-sxm2"),
+        ("NVIDIA L4", "l4"),
+        ("AMD Instinct MI210", "mi210"),
+        ("AMD_Instinct_MI250", "mi250-gcd"),
+        ("rtx5090", "rtx5090"),
+        ("NVIDIA X9000", None),
+    ],
+)
+def test_tables_names_are_matched(spelled, expected):
+    found = scoring.accelerator(spelled)
+    assert (found and found.name) == expected
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_format_is_read_for_accelerators_that_no_constant_was_fitted_to(name, tmp_path):
+    path = tmp_path / name
+    path.write_text(ROWS[name])
+    read = next(read for pattern, read in FORMATS.items() if path.match(pattern))
+    rows = list(read(path, scoring.Named()))
+    assert len(rows) == ROWS[name].count("\n") - 1
+    for one in rows:
+        assert 0.2 < one.predicted_s / one.measured_s < 5
