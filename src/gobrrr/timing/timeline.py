@@ -16,6 +16,15 @@ class SpanKind(StrEnum):
     RUNTIME = "runtime"
     KERNEL = "kernel"
     TRANSFER = "transfer"
+    ANNOTATION = "annotation"
+    """A stretch of the host that Python code gave a name: a data loader, an optimizer, the profiler's own steps."""
+    PYTHON = "python"
+    """A Python function, where stacks were recorded."""
+    PROFILER = "profiler"
+    """What the profiler itself took."""
+    ASKING = "asking"
+    ASKED = "asked"
+    """The two ends of an arrow from a call to what it asked for."""
 
 
 _KINDS = {
