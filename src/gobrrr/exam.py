@@ -25,6 +25,12 @@ class Quality:
     steady: bool
     growing: bool
     warnings: tuple[str, ...] = ()
+    shapes_share: float | None = None
+    """Of busy time, in kernels whose ops have recorded shapes. This and what follows is known of traces only."""
+    graph_share: float | None = None
+    """Of busy time, in kernels that a graph launched."""
+    steps_found_by: str | None = None
+    """`annotation`, `period` of launches, or `whole` where none were found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,10 @@ class Exam:
     gpu_util_percent: float | None
     quality: Quality
     dispatched: tuple[Op, ...] = ()
-    """What a compiler made of the program: ops that remained and kernels that it generated. Empty without one."""
+    """What a compiler made of the program: ops that remained and kernels that it generated. Empty without one. Of a
+    trace, the ops as they were recorded."""
+    step_interval_s: tuple[float, float] | None = None
+    """Low and high of the step time where windows do not say it, as of a trace: from what recording may have cost."""
 
     def __post_init__(self) -> None:
         """An Exam is a file, and files come from strangers."""
@@ -81,4 +90,6 @@ class Exam:
 
     @property
     def step_interval(self) -> Interval:
+        if self.step_interval_s is not None:
+            return Interval(*self.step_interval_s)
         return Sample(self.window_step_s).interval()

@@ -14,6 +14,7 @@ COMMANDS = {
     "machine": "Measure this machine (cached) and draw its roofline.",
     "count": "FLOPs, bytes and memory of every op of a workload, on fake tensors.",
     "examine": "Time one step of a workload, join it with the work, and say what limits it.",
+    "trace": "Diagnose a trace that torch's profiler recorded, from any machine.",
     "show": "Diagnose a kept Exam again, anywhere.",
 }
 

@@ -252,7 +252,9 @@ def _op_row(group: list[Attributed], exam: Exam) -> OpRow:
 
 
 def _program_names(one: Attributed, exam: Exam) -> tuple[str, ...] | None:
-    if exam.program is None or one.kernel.fused_from is None:
+    if exam.program is None:
+        return None if one.op is None else (one.op.name,)
+    if one.kernel.fused_from is None:
         return None
     return tuple(exam.program.ops[index].name for index in one.kernel.fused_from)
 
@@ -280,9 +282,9 @@ def _quality(exam: Exam, scale: float) -> Quality:
 
 
 def _dense_without_recomputation(exam: Exam) -> float | None:
-    if exam.program is None:
-        return None
-    return sum(op.work.flops_dense for op in exam.program.ops if op.work is not None and not op.recomputed)
+    ops = exam.dispatched if exam.program is None else exam.program.ops
+    counted = [op for op in ops if op.work is not None]
+    return sum(op.work.flops_dense for op in counted if op.work and not op.recomputed) if counted else None
 
 
 def _fraction(flops: float | None, step_s: float, peaks: Mapping[str, float] | None, mode: str | None) -> float | None:

@@ -1,12 +1,13 @@
 """Recording a few steps with torch's profiler, through its public file."""
 
-import json
 import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from gobrrr.timing.timeline import Timeline, timeline
+from gobrrr.timing.timeline import Timeline
+from gobrrr.timing.traces.reading import read_trace
+from gobrrr.timing.traces.spans import timeline_of
 
 
 def recorded(
@@ -38,5 +39,4 @@ def recorded(
                 if number == last:
                     synchronize()
                 profiler.step()
-        events = json.loads(path.read_bytes())["traceEvents"]
-    return timeline(events)
+        return timeline_of(read_trace(path, processes=1))

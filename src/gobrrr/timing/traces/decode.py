@@ -82,7 +82,7 @@ def _decoder() -> Any:
             ("pid", lane, None),
             ("tid", lane, None),
             ("ts", float, 0.0),
-            ("dur", float, 0.0),
+            ("dur", float, float(NONE)),
             ("id", lane, None),
             ("args", args, msgspec.field(default=args())),
         ],
@@ -119,7 +119,7 @@ def _plain(event: Any) -> SimpleNamespace | None:
     args = event.get("args")
     given: Mapping[str, Any] = args if isinstance(args, Mapping) else {}
     try:
-        start_us, us = float(event.get("ts") or 0.0), float(event.get("dur") or 0.0)
+        start_us, us = float(event.get("ts") or 0.0), float(event.get("dur", NONE))
     except (TypeError, ValueError, OverflowError):
         return None
     return SimpleNamespace(
@@ -160,7 +160,7 @@ def _chunk(events: Sequence[Any], *, arrows: bool) -> Chunk:
     kind = [kinds[event.ph, event.cat] for event in events]
     rows = [event for event, number in zip(events, kind, strict=True) if number != NONE]
     kind = [number for number in kind if number != NONE]
-    unsound = _unsound(rows)
+    unsound = _unsound(rows, kind)
     if unsound:
         kind = [number for place, number in enumerate(kind) if place not in unsound]
         rows = [event for place, event in enumerate(rows) if place not in unsound]
@@ -206,15 +206,15 @@ def _chunk(events: Sequence[Any], *, arrows: bool) -> Chunk:
     )
 
 
-def _unsound(rows: Sequence[Any]) -> set[int]:
-    """Places of those that start at no time or last no time that there is."""
+def _unsound(rows: Sequence[Any], kind: Sequence[int]) -> set[int]:
+    """Places of those that start at no time that there is, or never end; an arrow takes none."""
     starts, lengths = [event.ts for event in rows], [event.dur for event in rows]
     if math.isfinite(sum(starts)) and math.isfinite(sum(lengths)) and min(lengths, default=0.0) >= 0:
         return set()
     return {
         place
-        for place, (start_us, us) in enumerate(zip(starts, lengths, strict=True))
-        if not (math.isfinite(start_us) and 0.0 <= us < math.inf)
+        for place, (start_us, us, number) in enumerate(zip(starts, lengths, kind, strict=True))
+        if not (math.isfinite(start_us) and (number in _ARROWS or 0.0 <= us < math.inf))
     }
 
 
