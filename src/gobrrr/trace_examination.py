@@ -34,6 +34,12 @@ MOST_STEPS = 5
 GRAPH_DOUBT = 0.15
 """A graph that is recorded kernel by kernel runs otherwise than one that is not: seen to differ by 10 %."""
 
+DOUBT = 0.02
+"""Of a step that the device fills: its clocks."""
+
+LOOK_AHEAD = 4
+"""Ops after a convolution among which the one that takes its result is looked for."""
+
 _NO_COST = Cost(0.0, 0.0, 0.0)
 _HOST_KINDS = frozenset(NUMBER[kind] for kind in (SpanKind.OP, SpanKind.RUNTIME, SpanKind.PYTHON, SpanKind.ANNOTATION))
 
@@ -103,7 +109,7 @@ def _device_exam(path: Path, found: Findings, ceilings: Ceilings, source: str) -
         steps=len(steps.steps),
         step_s_method="replayed",
         step_profiled_s=median(play(one.requests, _NO_COST).step_s for one in played),
-        host_s=chosen.play.host_s,
+        host_s=min(chosen.play.host_s, median(one.play.step_s for one in played)),
         kernels=joined.kernels,
         program=None,
         dispatched=joined.ops,
@@ -136,7 +142,7 @@ def _bounds(played: Sequence[Played], graphs: float) -> tuple[float, float]:
     """From the most that recording can cost to the least."""
     least = min(play(one.requests, MOST_COST).step_s for one in played)
     most = max(play(one.requests, LEAST_COST).step_s for one in played)
-    doubt = GRAPH_DOUBT * graphs
+    doubt = max(DOUBT, GRAPH_DOUBT * graphs)
     return least * (1 - doubt), most * (1 + doubt)
 
 
@@ -172,7 +178,7 @@ class Joining:
         host = host_of(trace, step, self.chosen.rows)
         assumed = _usual_type(trace, step)
         calls = [None if one.call is None else span_of(trace, one.call, step.start_us) for one in step.device]
-        chains = [[] if call is None else chain(host, call) for call in calls]
+        chains = [[] if call is None or _is_graph(call.name) else chain(host, call) for call in calls]
         owners = self._owners(chains, host, assumed)
         ops: list[Op] = []
         places: dict[object, int] = {}
@@ -221,8 +227,8 @@ class Joining:
     ) -> CountedOp | None:
         place = next(place for place, one in enumerate(around) if one is op)
         caller = around[place + 1] if place + 1 < len(around) else None
-        after = host.ops[op.lane].following(around[-1])
-        key = (op.name, *(self._details(one) for one in (op, caller, after)), tf32)
+        after = host.ops[op.lane].following(around[-1], LOOK_AHEAD)
+        key = (op.name, *(self._details(one) for one in (op, caller, *after)), tf32)
         if key not in self.counted:
             self.counted[key] = self._count(op, caller, after, assumed, tf32=tf32)
         return self.counted[key]
@@ -231,13 +237,15 @@ class Joining:
         return NONE if op is None else self.trace.columns.details[op.row or 0]
 
     def _count(
-        self, op: Span, caller: Span | None, after: Span | None, assumed: str | None, *, tf32: bool
+        self, op: Span, caller: Span | None, after: Sequence[Span], assumed: str | None, *, tf32: bool
     ) -> CountedOp | None:
-        mine, theirs, next_one = (None if one is None else self._recorded(one, assumed) for one in (op, caller, after))
+        mine = self._recorded(op, assumed)
         if mine is None:
             return None
-        following = None if next_one is None else next(iter(next_one.tensors), None)
-        return counted_op(mine, Surroundings(around=theirs, following=following, tf32=tf32))
+        theirs = None if caller is None else self._recorded(caller, assumed)
+        following = [found for one in after if (found := self._recorded(one, assumed)) is not None]
+        operands = tuple(one.tensors[0] for one in following if one.tensors)
+        return counted_op(mine, Surroundings(around=theirs, following=operands, tf32=tf32))
 
     def _recorded(self, op: Span, assumed: str | None) -> Recorded | None:
         details = self._details(op)
@@ -439,9 +447,13 @@ def _graph_share(trace: Trace, step: Step) -> float:
     columns = trace.columns
     whole_us = sum(columns.us[one.row] for one in step.device)
     graphs_us = sum(
-        columns.us[one.row] for one in step.device if one.call is not None and "Graph" in trace.name_of(one.call)
+        columns.us[one.row] for one in step.device if one.call is not None and _is_graph(trace.name_of(one.call))
     )
     return graphs_us / whole_us if whole_us else 0.0
+
+
+def _is_graph(call: str) -> bool:
+    return "GraphLaunch" in call
 
 
 def _quality(found: Findings, chosen: Played, joined: Joined, graphs: float) -> Quality:

@@ -93,8 +93,8 @@ def _given(argument: _Argument, value: Value) -> Any:
     kind = argument.kind.removeprefix("Optional[").removesuffix("]") if argument.kind.startswith("Optional[") else argument.kind
     if kind == "Tensor":
         if value.tensors is None or len(value.tensors) > 1 or value.is_list:
-            if value.is_absent and argument.kind != "Tensor":
-                return None
+            if value.is_absent and not value.is_list:
+                return None if argument.kind != "Tensor" else torch.empty(0, device="meta")  # passed, and undefined
             raise TypeError
         return _tensor(value.tensors[0])
     if "Tensor" in kind:
@@ -112,6 +112,8 @@ def _plain(argument: _Argument, kind: str, value: Value) -> Any:
     if argument.name in ("device", "layout", "pin_memory", "generator", "memory_format"):
         return None if argument.kind.startswith("Optional") else argument.default
     if not value.has_plain:
+        if value.unrecorded and "int" in kind:
+            raise TypeError  # a size, a stride or a dimension: the shape of the result depends on it
         if argument.has_default or argument.kind.startswith("Optional"):
             return argument.default
         return True if argument.name == "training" else _UNRECORDED[kind]

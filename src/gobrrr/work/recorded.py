@@ -22,6 +22,8 @@ class Value:
     is_list: bool = False
     plain: Any = None
     has_plain: bool = False
+    unrecorded: bool = False
+    """There was a plain value, or may have been, and nobody wrote it down."""
 
     @property
     def is_absent(self) -> bool:
@@ -74,19 +76,19 @@ def _value(size: Any, steps: Any, kind: Any, value: Any, assumed: str | None) ->
         refs = [_ref(one, step, assumed) for one, step in zip(size, listed, strict=True)]
         return Value(tuple(ref for ref in refs if ref is not None), is_list=True)
     if kind in _LISTS and not size and not value:
-        return Value(None, is_list=True)
+        return Value(None, is_list=True, unrecorded=value is None)
     dtype = dtype_name(kind) if isinstance(kind, str) and kind not in _PLAIN else None
     if dtype is None and kind is None and size:
         dtype = assumed
     if dtype is not None or size:
         ref = _ref(size, steps, dtype or str(kind))
         return Value(None if ref is None else (ref,))
-    return _plain(value)
+    return _plain(value, kind)
 
 
-def _plain(value: Any) -> Value:
+def _plain(value: Any, kind: Any) -> Value:
     if not isinstance(value, str) or not value:
-        return Value(None)
+        return Value(None, unrecorded=value is None and kind != "")
     try:
         return Value(None, plain=_frozen(literal_eval(value)), has_plain=True)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

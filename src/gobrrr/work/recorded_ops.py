@@ -21,8 +21,8 @@ class Surroundings:
     """What an op was called in and what came next on its thread: where it says too little of itself."""
 
     around: Recorded | None = None
-    following: TensorRef | None = None
-    """The first operand of the next op."""
+    following: tuple[TensorRef, ...] = ()
+    """First operands of the next ops."""
     tf32: bool = False
 
 
@@ -126,14 +126,15 @@ _CONVOLUTIONS = frozenset("convolution _convolution cudnn_convolution miopen_con
 
 
 def _by_neighbours(op: Recorded, near: Surroundings) -> Call | None:
-    """A convolution whose stride was not recorded gives what the next op takes, if that can be its result."""
-    if canonical(op.name) not in _CONVOLUTIONS or near.following is None or len(op.tensors) < 2:
+    """A convolution whose stride was not recorded gives what the next op takes that could take it."""
+    if canonical(op.name) not in _CONVOLUTIONS or len(op.tensors) < 2:
         return None
     image, weight = op.tensors[:2]
-    result = near.following
-    if len(result.shape) != len(image.shape) or result.shape[:2] != (image.shape[0], weight.shape[0]):
+    looks = (len(image.shape), image.shape[:1], weight.shape[:1])
+    fitting = [ref for ref in near.following if (len(ref.shape), ref.shape[:1], ref.shape[1:2]) == looks]
+    if not fitting:
         return None
-    result = result._replace(dtype=image.dtype)
+    result = fitting[0]._replace(dtype=image.dtype)
     args = {
         "input": image,
         "weight": weight,

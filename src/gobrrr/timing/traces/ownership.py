@@ -32,10 +32,10 @@ class Lane:
             if span.end_s >= moment_s:
                 yield span
 
-    def following(self, span: Span) -> Span | None:
-        """The next that begins when this one has ended."""
+    def following(self, span: Span, number: int) -> tuple[Span, ...]:
+        """The next ones that begin when this one has ended."""
         place = bisect_right(self.starts, span.end_s)
-        return self.spans[place] if place < len(self.spans) else None
+        return self.spans[place : place + number]
 
 
 @dataclass(frozen=True, slots=True)
