@@ -17,13 +17,13 @@ from gobrrr.timing.timeline import Span, SpanKind
 from gobrrr.timing.traces.columns import KINDS, NONE, NUMBER, Trace
 from gobrrr.timing.traces.links import Launched, Step, Steps, find_steps, launched
 from gobrrr.timing.traces.ownership import Host, chain, host_of, module_of, phase_of
-from gobrrr.timing.traces.reading import read_trace
+from gobrrr.timing.traces.reading import no_collection, read_trace
 from gobrrr.timing.traces.replay import LEAST_COST, MOST_COST, USUAL_COST, Cost, Play, Request, play, requests_of
 from gobrrr.timing.traces.spans import span_of
 from gobrrr.work.kernel_names import class_of, is_communication, is_tf32, type_of
 from gobrrr.work.op import CountedBy, Op, OpClass, Phase
 from gobrrr.work.recorded import Recorded, recorded
-from gobrrr.work.recorded_ops import CountedOp, Surroundings, counted_op, has_torch, unknown_op
+from gobrrr.work.recorded_ops import CountedOp, Surroundings, counted_op, has_torch, needs_neighbours, unknown_op
 from gobrrr.work.work import Work
 
 Progress = Callable[[int, int, str], None]
@@ -62,20 +62,23 @@ def examine_trace(
     progress: Progress = lambda _number, _total, _what: None,
 ) -> Exam:
     """Reads it, finds its steps, joins what ran with what asked for it, and counts the work from recorded shapes."""
-    progress(1, 3, "reading the trace")
-    trace = read_trace(path, processes=processes)
+    with no_collection():
+        progress(1, 3, "reading the trace")
+        found = _found(read_trace(path, processes=processes))
+        progress(2, 3, "looking for ceilings")
+        limits, source = ceilings_of(_device_name(found.trace, found.device), ceilings)
+        progress(3, 3, "counting its work")
+        return (_device_exam if found.ran else _host_exam)(path, found, limits, source)
+
+
+def _found(trace: Trace) -> "Findings":
+    """What ran on the busiest device, by steps."""
     everything = launched(trace)
-    device = _busiest_device(trace, everything)
-    ran = [one for one in everything if _device(trace, one) == device]
-    progress(2, 3, "finding its steps")
-    steps = find_steps(trace, ran)
-    name = _device_name(trace, device)
-    limits, source = ceilings_of(name, ceilings)
-    progress(3, 3, "counting its work")
-    others = sorted({_device(trace, one) for one in everything} - {device})
-    notes = [*trace.lost, *([f"it holds {len(others) + 1} devices; this is device {device}"] if others else [])]
-    found = Findings(trace, steps, len(ran), notes)
-    return _device_exam(path, found, limits, source) if ran else _host_exam(path, found, limits, source)
+    us = _device_us(trace, everything)
+    device = max(us, key=us.__getitem__, default=None)
+    ran = [one for one in everything if _device(trace, one) == device] if len(us) > 1 else everything
+    notes = [*trace.lost, *([f"it holds {len(us)} devices; this is device {device}"] if len(us) > 1 else [])]
+    return Findings(trace, device, find_steps(trace, ran), len(ran), notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,10 @@ class Findings:
     """A trace with what was found in it on the way."""
 
     trace: Trace
+    device: str | None
     steps: Steps
     ran: int
+    """How many kernels and transfers."""
     notes: list[str]
 
 
@@ -108,7 +113,7 @@ def _device_exam(path: Path, found: Findings, ceilings: Ceilings, source: str) -
         step_interval_s=(low, high),
         steps=len(steps.steps),
         step_s_method="replayed",
-        step_profiled_s=median(play(one.requests, _NO_COST).step_s for one in played),
+        step_profiled_s=play(chosen.requests, _NO_COST).step_s,
         host_s=min(chosen.play.host_s, median(one.play.step_s for one in played)),
         kernels=joined.kernels,
         program=None,
@@ -140,8 +145,9 @@ def _played(trace: Trace, step: Step) -> Played:
 
 def _bounds(played: Sequence[Played], graphs: float) -> tuple[float, float]:
     """From the most that recording can cost to the least."""
-    least = min(play(one.requests, MOST_COST).step_s for one in played)
-    most = max(play(one.requests, LEAST_COST).step_s for one in played)
+    ordered = sorted(played, key=lambda one: one.play.step_s)
+    least = play(ordered[0].requests, MOST_COST).step_s
+    most = play(ordered[-1].requests, LEAST_COST).step_s
     doubt = max(DOUBT, GRAPH_DOUBT * graphs)
     return least * (1 - doubt), most * (1 + doubt)
 
@@ -227,7 +233,7 @@ class Joining:
     ) -> CountedOp | None:
         place = next(place for place, one in enumerate(around) if one is op)
         caller = around[place + 1] if place + 1 < len(around) else None
-        after = host.ops[op.lane].following(around[-1], LOOK_AHEAD)
+        after = host.ops[op.lane].following(around[-1], LOOK_AHEAD) if needs_neighbours(op.name) else ()
         key = (op.name, *(self._details(one) for one in (op, caller, *after)), tf32)
         if key not in self.counted:
             self.counted[key] = self._count(op, caller, after, assumed, tf32=tf32)
@@ -423,11 +429,13 @@ def _device(trace: Trace, one: Launched) -> str:
     return trace.lanes[trace.columns.lane[one.row]][0]
 
 
-def _busiest_device(trace: Trace, ran: Sequence[Launched]) -> str | None:
-    us: Multiset[str] = Multiset()
+def _device_us(trace: Trace, ran: Sequence[Launched]) -> dict[str, float]:
+    """What each device did, in microseconds."""
+    us: defaultdict[int, float] = defaultdict(float)
+    lane, lasted = trace.columns.lane, trace.columns.us
     for one in ran:
-        us[_device(trace, one)] += round(trace.columns.us[one.row] * 1e3)
-    return us.most_common(1)[0][0] if us else None
+        us[lane[one.row]] += lasted[one.row]
+    return {device: sum(us[place] for place in us if trace.lanes[place][0] == device) for device in dict.fromkeys(trace.lanes[place][0] for place in us)}
 
 
 def _device_name(trace: Trace, device: str | None) -> str | None:

@@ -1,6 +1,7 @@
 """What a kernel's name gives away, where nothing better was recorded: its class, its types, never its work."""
 
 import re
+from functools import lru_cache
 
 from gobrrr.work.op import OpClass
 
@@ -40,14 +41,21 @@ _CLASSES = (
 _TF32 = re.compile(r"tf32|(?<!bf16_)(?<!f16_)s1688(?:gemm|fprop|dgrad|wgrad|cudnn)|tensorop_s1688", re.IGNORECASE)
 
 
+_NAMES = 1 << 12
+"""Kept of what was asked: a step has thousands of kernels and some hundred names."""
+
+
+@lru_cache(maxsize=_NAMES)
 def class_of(kernel: str) -> OpClass:
     return next((cls for cls, pattern in _CLASSES if pattern.search(kernel)), OpClass.OTHER)
 
 
+@lru_cache(maxsize=_NAMES)
 def is_communication(kernel: str) -> bool:
     return _COMMUNICATION.search(kernel) is not None
 
 
+@lru_cache(maxsize=_NAMES)
 def is_tf32(kernel: str) -> bool:
     """Whether it rounds fp32 operands on their way into the matrix units."""
     return _TF32.search(kernel) is not None
@@ -61,6 +69,7 @@ _TYPES = (
 )
 
 
+@lru_cache(maxsize=_NAMES)
 def type_of(kernel: str) -> str | None:
     """Of the elements that it moves, from its template's arguments; the narrow ones are named beside their sums."""
     return next((name for name, pattern in _TYPES if pattern.search(kernel)), None)

@@ -125,9 +125,13 @@ def _retired(op: Recorded, near: Surroundings) -> Call | None:
 _CONVOLUTIONS = frozenset("convolution _convolution cudnn_convolution miopen_convolution conv2d mkldnn_convolution".split())
 
 
+def needs_neighbours(name: str) -> bool:
+    return canonical(name) in _CONVOLUTIONS
+
+
 def _by_neighbours(op: Recorded, near: Surroundings) -> Call | None:
     """A convolution whose stride was not recorded gives what the next op takes that could take it."""
-    if canonical(op.name) not in _CONVOLUTIONS or len(op.tensors) < 2:
+    if not needs_neighbours(op.name) or len(op.tensors) < 2:
         return None
     image, weight = op.tensors[:2]
     looks = (len(image.shape), image.shape[:1], weight.shape[:1])

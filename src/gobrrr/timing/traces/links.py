@@ -46,8 +46,7 @@ class Steps:
 def launched(trace: Trace) -> list[Launched]:
     """Everything that ran on a device, by start: by its number first, by an arrow second, else alone."""
     columns = trace.columns
-    calls = _calls(trace)
-    arrows = _arrows(trace)
+    calls, arrows = _calls(trace), _arrows(trace)
     rows = sorted(columns.rows(SpanKind.KERNEL, SpanKind.TRANSFER), key=columns.start_us.__getitem__)
     return [Launched(row, _call(trace, row, calls, arrows)) for row in rows]
 

@@ -14,23 +14,21 @@ from gobrrr.work.op import Phase
 _MODULE = "nn.Module: "
 _BACKWARD = "autograd::engine::evaluate_function"
 _OPTIMIZER = "Optimizer.step"
-DEEPEST = 256
-"""Spans around a moment that are looked at: stacks of Python go no deeper."""
-
-
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Spans of one thread that lie inside one another, by start and then the longest first."""
+    """Spans of one thread, by start and then the longest first, each with the place of the one around it."""
 
     spans: tuple[Span, ...]
     starts: tuple[float, ...]
+    parents: tuple[int, ...]
 
     def around(self, moment_s: float) -> Iterator[Span]:
-        """Those that hold this moment, the innermost first."""
-        place = bisect_right(self.starts, moment_s)
-        for span in self.spans[max(0, place - DEEPEST) : place][::-1]:
-            if span.end_s >= moment_s:
-                yield span
+        """Those that hold this moment, the innermost first: what holds it holds the start of the last before it."""
+        place = bisect_right(self.starts, moment_s) - 1
+        while place >= 0:
+            if self.spans[place].end_s >= moment_s:
+                yield self.spans[place]
+            place = self.parents[place]
 
     def following(self, span: Span, number: int) -> tuple[Span, ...]:
         """The next ones that begin when this one has ended."""
@@ -57,7 +55,14 @@ def lanes(spans: Sequence[Span]) -> dict[int, Lane]:
 
 
 def _lane(spans: Sequence[Span]) -> Lane:
-    return Lane(tuple(spans), tuple(span.start_s for span in spans))
+    parents: list[int] = []
+    opened: list[int] = []
+    for place, span in enumerate(spans):
+        while opened and spans[opened[-1]].end_s <= span.start_s:
+            opened.pop()
+        parents.append(opened[-1] if opened else NONE)
+        opened.append(place)
+    return Lane(tuple(spans), tuple(span.start_s for span in spans), tuple(parents))
 
 
 def host_of(trace: Trace, step: Step, rows: Sequence[int]) -> Host:

@@ -46,7 +46,7 @@ class _Way:
 def read_trace(path: Path, *, processes: int | None = None) -> Trace:
     """The trace in this file; `BadInput` in a sentence if it holds none."""
     try:
-        with _no_collection():
+        with no_collection():
             trace, way = _cut_right(path, _Way(processes or usable_cores()))
             return _read(path, replace(way, arrows=True)) if _lacks_correlation(trace) else trace
     except OSError as error:
@@ -148,7 +148,7 @@ def _event(text: bytes) -> object:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Millions of events are made and dropped, none in a cycle: looking for cycles takes as long as decoding."""
     was_on = gc.isenabled()
     gc.disable()

@@ -17,8 +17,8 @@ from gobrrr.timing.timeline import SpanKind
 from gobrrr.timing.traces.columns import KINDS, Trace
 from gobrrr.timing.traces.links import Step
 
-LAPS = 3
-"""Rounds of one step: from the second on the host is as far ahead of the device as it gets."""
+LAPS = 2
+"""Rounds of one step: the first shows how far the host gets ahead of the device."""
 
 AT_LEAST = 0.25
 """Of a stretch of the host that remains, however many rows lie in it: it did something."""
@@ -92,36 +92,30 @@ class Play:
 
 
 def play(requests: Sequence[Request], cost: Cost) -> Play:
-    """Several times over; the last lap is the step."""
-    now_s = 0.0
-    free_s: defaultdict[int, float] = defaultdict(float)
-    laps: list[float] = []
+    """Twice over; the second lap is the step."""
+    own = [undistorted_s(request, cost) for request in requests]
+    now_s = began_s = ended_s = 0.0
+    free_s: dict[int, float] = {}
     launched: dict[int, float] = {}
     started: dict[int, float] = {}
-    own_s = 0.0
     for _ in range(LAPS):
-        laps.append(_end_s(now_s, free_s))
-        began_s, own_s = now_s, 0.0
-        for request in requests:
-            host_s = undistorted_s(request, cost)
-            own_s += host_s
+        began_s, ended_s = now_s, _end_s(now_s, free_s)
+        for request, host_s in zip(requests, own, strict=True):
             now_s += host_s
-            first_s = max([now_s + LAUNCH_LATENCY_S, *(_earliest_s(piece, free_s) for piece in request.pieces[:1])])
-            for piece in request.pieces:
-                start_s = max(first_s + piece.offset_s, _earliest_s(piece, free_s))
+            first_s = now_s + LAUNCH_LATENCY_S
+            for number, piece in enumerate(request.pieces):
+                earliest_s = free_s[piece.stream] + piece.gap_s if piece.stream in free_s else 0.0
+                start_s = max(first_s + piece.offset_s, earliest_s)
+                first_s = start_s if number == 0 else first_s
                 free_s[piece.stream] = start_s + piece.seconds
                 launched[piece.row], started[piece.row] = now_s - began_s, start_s - began_s
             if request.waits:
-                now_s = max([now_s, *free_s.values()])
-    return Play(max(_end_s(now_s, free_s) - laps[-1], own_s), own_s, launched, started)
+                now_s = _end_s(now_s, free_s)
+    return Play(max(_end_s(now_s, free_s) - ended_s, sum(own)), sum(own), launched, started)
 
 
 def _end_s(now_s: float, free_s: Mapping[int, float]) -> float:
     return max([now_s, *free_s.values()])
-
-
-def _earliest_s(piece: Piece, free_s: Mapping[int, float]) -> float:
-    return free_s[piece.stream] + piece.gap_s if piece.stream in free_s else 0.0
 
 
 def undistorted_s(request: Request, cost: Cost) -> float:
