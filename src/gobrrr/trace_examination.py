@@ -134,11 +134,9 @@ def _spread(steps: Sequence[Step]) -> Sequence[Step]:
 
 def _played(trace: Trace, step: Step) -> Played:
     columns = trace.columns
-    rows = [
-        row
-        for row, (kind, start_us) in enumerate(zip(columns.kind, columns.start_us, strict=True))
-        if step.start_us <= start_us < step.end_us and kind in _HOST_KINDS
-    ]
+    start_us, end_us = step.start_us, step.end_us
+    within = [row for row, moment_us in enumerate(columns.start_us) if start_us <= moment_us < end_us]
+    rows = [row for row in within if columns.kind[row] in _HOST_KINDS]
     requests = requests_of(trace, step, rows)
     return Played(step, rows, requests, play(requests, USUAL_COST))
 
@@ -316,11 +314,11 @@ def _class(cls: OpClass, phase: Phase, kernel: str) -> OpClass:
 def _by_bytes(trace: Trace, row: int) -> CountedOp | None:
     """A copy or a fill by the device itself says how much it moves."""
     details = trace.columns.details[row]
-    if details == NONE or not (text := trace.details[details].extra).isdigit():
+    moved = None if details == NONE else trace.details[details].moved
+    if moved is None:
         return None
     name = trace.name_of(row)
-    moved = float(text)
-    work = Work(bytes_read=0.0 if "Memset" in name else moved, bytes_written=moved)
+    work = Work(bytes_read=0 if "Memset" in name else moved, bytes_written=moved)
     return CountedOp(class_of(name), CountedBy.FORMULA, work, (), ())
 
 

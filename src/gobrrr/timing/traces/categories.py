@@ -29,14 +29,13 @@ STEP = "ProfilerStep#"
 """How the profiler names its own mark around a step."""
 
 
-def kind_of(phase: str, category: str | None) -> SpanKind | None:
-    """None for what says nothing about time: metadata, counters, marks, what the device repeats of the host."""
-    lowered = (category or "").lower()
-    if phase == "X":
-        return _KINDS.get(lowered)
-    if lowered in _FLOWS and phase in ("s", "f"):
-        return SpanKind.ASKING if phase == "s" else SpanKind.ASKED
-    return None
+def kind_of(category: str | None) -> SpanKind | None:
+    """None for what says nothing about time, or only what the device repeats of the host."""
+    return _KINDS.get((category or "").lower())
+
+
+def is_arrow(category: str | None) -> bool:
+    return (category or "").lower() in _FLOWS
 
 
 def is_annotation(name: str) -> bool:

@@ -25,8 +25,8 @@ class Details(NamedTuple):
     strides: bytes = b""
     types: bytes = b""
     values: bytes = b""
-    extra: bytes = b""
-    """Of a kernel the bytes that it moves, of an op the stack it was called in."""
+    moved: int | None = None
+    """Bytes, of a copy or a fill by the device itself."""
 
 
 def _numbers() -> array[int]:

@@ -8,12 +8,13 @@ import json
 import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Union
 
 from gobrrr.timing.timeline import SpanKind
-from gobrrr.timing.traces.categories import is_annotation, kind_of
+from gobrrr.timing.traces.categories import is_annotation, is_arrow, kind_of
 from gobrrr.timing.traces.columns import NONE, NUMBER, Chunk, Columns, Details, Interned
 
 _CONTROL = bytes(range(32))
@@ -23,6 +24,10 @@ _TO_SPACES = bytes.maketrans(_CONTROL, b" " * len(_CONTROL))
 MOST_NAME = 4096
 """Characters of a name that are kept: the longest kernel names have some 3000, and nobody reads them to the end."""
 
+_SPAN, _MARKS, _ASKING, _ASKED = "X", "iI", "s", "f"
+_OTHERS = "BEbneSTpFtCMNODPRcvV(),"
+"""Phases of Chrome's format: what holds a lane, what marks a moment, both ends of an arrow, and what says nothing."""
+
 _ARGUMENTS = {
     "external": "External id",
     "external_then": "external id",
@@ -31,21 +36,64 @@ _ARGUMENTS = {
     "stream": "stream",
     "sequence": "Sequence number",
     "bytes": "bytes",
-    "allocated": "Total Allocated",
     "dims": "Input Dims",
     "dims_then": "Input dims",
     "strides": "Input Strides",
     "types": "Input type",
     "values": "Concrete Inputs",
-    "stack": "Call stack",
 }
 """Our names to the file's. `then` is how the first profilers spelled it."""
 
-_TEXTS = frozenset("dims dims_then strides types values stack".split())
+_ALLOCATED = "Total Allocated"
+
+_TEXTS = frozenset("dims dims_then strides types values".split())
 """Arguments that are kept as the JSON text they are."""
 
 _WHOLE = frozenset("external external_then correlation sequence bytes allocated".split())
 """Arguments that are whole numbers; what was written otherwise is read by plain json, and what is none is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """Of a slab, by what they are."""
+
+    number: int
+    spans: Sequence[Any]
+    marks: Sequence[Any]
+    asking: Sequence[Any] = ()
+    asked: Sequence[Any] = ()
+    lost: int = 0
+
+
+def chunk_of(slab: bytes, *, arrows: bool = False) -> Chunk:
+    """The events of this list, with the arrows between them or without; `ValueError` if it is none."""
+    msgspec = _msgspec()
+    if msgspec is not None:
+        for clean in (bytes, lambda text: text.translate(_TO_SPACES)):
+            try:
+                return _chunk(_typed(clean(slab), arrows=arrows))
+            except (msgspec.DecodeError, UnicodeDecodeError, OverflowError):
+                continue
+    return chunk_of_events(json.loads(slab.decode(errors="replace"), strict=False), arrows=arrows)
+
+
+def chunk_of_events(events: Iterable[Any], *, arrows: bool = False) -> Chunk:
+    """The same from plain data; what is no event is counted as lost."""
+    listed = list(events)
+    plain = [event for one in listed if (event := _plain(one)) is not None]
+    return _chunk(
+        _Events(
+            number=len(listed),
+            spans=[event for event in plain if event.ph == _SPAN],
+            marks=[event for event in plain if event.ph in (*_MARKS,)],
+            asking=[event for event in plain if arrows and event.ph == _ASKING],
+            asked=[event for event in plain if arrows and event.ph == _ASKED],
+            lost=len(listed) - len(plain),
+        )
+    )
+
+
+# **** typed ****
 
 
 @cache
@@ -58,8 +106,8 @@ def _msgspec() -> ModuleType | None:
 
 
 @cache
-def _decoder() -> Any:
-    """Of a list of events, with only the fields that we use."""
+def _types() -> dict[str, Any]:
+    """Of events, by phase: each with only the fields that we use of it."""
     msgspec = _msgspec()
     assert msgspec is not None
     lane = int | str | None
@@ -71,49 +119,48 @@ def _decoder() -> Any:
             return ours, int, msgspec.field(name=theirs, default=NONE)
         return ours, lane, msgspec.field(name=theirs, default=None)
 
-    arguments = [argument(ours, theirs) for ours, theirs in _ARGUMENTS.items()]
-    args = msgspec.defstruct("Args", arguments, frozen=True, gc=False)
-    event = msgspec.defstruct(
-        "Event",
-        [
-            ("ph", str, ""),
-            ("cat", str | None, None),
-            ("name", str, ""),
-            ("pid", lane, None),
-            ("tid", lane, None),
-            ("ts", float, 0.0),
-            ("dur", float, float(NONE)),
-            ("id", lane, None),
-            ("args", args, msgspec.field(default=args())),
-        ],
-        gc=False,
-    )
-    return msgspec.json.Decoder(list[event])
+    def struct(name: str, *members: Any, **options: Any) -> Any:
+        return msgspec.defstruct(name, members, frozen=True, gc=False, **options)
+
+    def event(phase: str, *members: Any) -> Any:
+        return struct(f"Event{ord(phase)}", *members, tag=phase, tag_field="ph")
+
+    args = struct("Args", *(argument(ours, theirs) for ours, theirs in _ARGUMENTS.items()))
+    allocated = struct("Allocated", argument("allocated", _ALLOCATED))
+    place = (("cat", str | None, None), ("pid", lane, None), ("tid", lane, None), ("ts", float, 0.0))
+    return {
+        _SPAN: event(_SPAN, *place, ("name", str, ""), ("dur", float, float(NONE)), ("args", args, args())),
+        **{phase: event(phase, ("args", allocated, allocated())) for phase in _MARKS},
+        **{phase: event(phase, *place, ("id", lane, None)) for phase in (_ASKING, _ASKED)},
+        **{phase: event(phase) for phase in _OTHERS},
+    }
 
 
-def chunk_of(slab: bytes, *, arrows: bool = False) -> Chunk:
-    """The events of this list, with the arrows between them or without; `ValueError` if it is none."""
+@cache
+def decoder() -> Any:
+    """Of a list of events: the typed decode that everything else stands on."""
     msgspec = _msgspec()
-    if msgspec is not None:
-        for clean in (bytes, lambda text: text.translate(_TO_SPACES)):
-            try:
-                return _chunk(_decoder().decode(clean(slab)), arrows=arrows)
-            except (msgspec.DecodeError, UnicodeDecodeError, OverflowError):
-                continue
-    return chunk_of_events(json.loads(slab.decode(errors="replace"), strict=False), arrows=arrows)
+    assert msgspec is not None
+    return msgspec.json.Decoder(list[Union[tuple(_types().values())]])  # type: ignore[misc]  # noqa: UP007 (a tuple)
 
 
-def chunk_of_events(events: Iterable[Any], *, arrows: bool = False) -> Chunk:
-    """The same from plain data; what is no event is counted as lost."""
-    listed = list(events)
-    plain = [event for one in listed if (event := _plain(one)) is not None]
-    chunk = _chunk(plain, arrows=arrows)
-    chunk.events, chunk.lost = len(listed), chunk.lost + len(listed) - len(plain)
-    return chunk
+def _typed(slab: bytes, *, arrows: bool) -> _Events:
+    events, types = decoder().decode(slab), _types()
+    span, mark, asking, asked = types[_SPAN], types["i"], types[_ASKING], types[_ASKED]
+    return _Events(
+        number=len(events),
+        spans=[event for event in events if type(event) is span],
+        marks=[event for event in events if type(event) is mark],
+        asking=[event for event in events if type(event) is asking] if arrows else (),
+        asked=[event for event in events if type(event) is asked] if arrows else (),
+    )
+
+
+# **** plain ****
 
 
 def _plain(event: Any) -> SimpleNamespace | None:
-    """With the fields of a typed event; None if its times are none."""
+    """With the fields of a typed one; None if it is no event, or its times are none."""
     if not isinstance(event, Mapping):
         return None
     args = event.get("args")
@@ -131,7 +178,10 @@ def _plain(event: Any) -> SimpleNamespace | None:
         ts=start_us,
         dur=us,
         id=_lane_part(event.get("id")),
-        args=SimpleNamespace(**{ours: _argument(ours, given.get(theirs)) for ours, theirs in _ARGUMENTS.items()}),
+        args=SimpleNamespace(
+            allocated=_whole(given.get(_ALLOCATED)),
+            **{ours: _argument(ours, given.get(theirs)) for ours, theirs in _ARGUMENTS.items()},
+        ),
     )
 
 
@@ -154,22 +204,21 @@ def _whole(value: Any) -> int:
     return NONE
 
 
-def _chunk(events: Sequence[Any], *, arrows: bool) -> Chunk:
+# **** columns ****
+
+
+def _chunk(events: _Events) -> Chunk:
     """Columns of the events that hold a lane for a while, filled one after the other."""
-    kinds = _Kinds(arrows=arrows)
-    kind = [kinds[event.ph, event.cat] for event in events]
-    rows = [event for event, number in zip(events, kind, strict=True) if number != NONE]
-    kind = [number for number in kind if number != NONE]
-    unsound = _unsound(rows, kind)
-    if unsound:
-        kind = [number for place, number in enumerate(kind) if place not in unsound]
-        rows = [event for place, event in enumerate(rows) if place not in unsound]
+    kinds = _Kinds()
+    useful = [event for event in events.spans if kinds[event.cat] != NONE]
+    rows = _sound(useful)
+    kind = [kinds[event.cat] for event in rows]
     args = [event.args for event in rows]
     names, lanes, details = Interned(), Interned(), Interned()
-    name = array("i", [names[event.name] for event in rows])
+    name = [names[event.name] for event in rows]
     columns = Columns(
         kind=array("b", _renamed(kind, name, names)),
-        name=name,
+        name=array("i", name),
         lane=array(
             "i",
             [
@@ -178,44 +227,50 @@ def _chunk(events: Sequence[Any], *, arrows: bool) -> Chunk:
             ],
         ),
         details=array(
-            "i", [_detailed(one, details) if number in _DETAILED else NONE for number, one in zip(kind, args, strict=True)]
+            "i",
+            [
+                _detailed(one, details) if number in _DETAILED else NONE
+                for number, one in zip(kind, args, strict=True)
+            ],
         ),
         start_us=array("d", [event.ts for event in rows]),
         us=array("d", [event.dur for event in rows]),
-        correlation=array(
-            "q",
-            [
-                _whole(event.id) if number in _ARROWS else event.args.correlation
-                for number, event in zip(kind, rows, strict=True)
-            ]
-            if arrows
-            else [one.correlation for one in args],
-        ),
+        correlation=array("q", [one.correlation for one in args]),
         external=array("q", [one.external_then if one.external == NONE else one.external for one in args]),
         sequence=array("q", [one.sequence for one in args]),
     )
-    allocated = [event.args.allocated for event in events if event.ph == "i"]
+    for ends, number in ((events.asking, NUMBER[SpanKind.ASKING]), (events.asked, NUMBER[SpanKind.ASKED])):
+        _add_arrows(columns, [end for end in ends if is_arrow(end.cat)], number, names, lanes)
     return Chunk(
         columns=columns,
         names=[one[:MOST_NAME] for one in names],
         lanes=[(str(holder), str(part)) for holder, part in lanes],
         details=[Details(*one) for one in details],
-        events=len(events),
-        lost=len(unsound),
-        peak_bytes=max((one for one in allocated if one != NONE), default=None),
+        events=events.number,
+        lost=events.lost + len(useful) - len(rows),
+        peak_bytes=max((one for mark in events.marks if (one := mark.args.allocated) != NONE), default=None),
     )
 
 
-def _unsound(rows: Sequence[Any], kind: Sequence[int]) -> set[int]:
-    """Places of those that start at no time that there is, or never end; an arrow takes none."""
-    starts, lengths = [event.ts for event in rows], [event.dur for event in rows]
+def _add_arrows(columns: Columns, ends: Sequence[Any], number: int, names: Interned, lanes: Interned) -> None:
+    """Ends of arrows are rows that take no time; their number is the one of what they join."""
+    columns.kind.extend([number] * len(ends))
+    columns.name.extend([names[""]] * len(ends))
+    columns.lane.extend([lanes[end.pid, end.tid] for end in ends])
+    columns.details.extend([NONE] * len(ends))
+    columns.start_us.extend([end.ts for end in ends])
+    columns.us.extend([0.0] * len(ends))
+    columns.correlation.extend([_whole(end.id) for end in ends])
+    columns.external.extend([NONE] * len(ends))
+    columns.sequence.extend([NONE] * len(ends))
+
+
+def _sound(events: Sequence[Any]) -> Sequence[Any]:
+    """Without those that start at no time that there is, or never end."""
+    starts, lengths = [event.ts for event in events], [event.dur for event in events]
     if math.isfinite(sum(starts)) and math.isfinite(sum(lengths)) and min(lengths, default=0.0) >= 0:
-        return set()
-    return {
-        place
-        for place, (start_us, us, number) in enumerate(zip(starts, lengths, kind, strict=True))
-        if not (math.isfinite(start_us) and (number in _ARROWS or 0.0 <= us < math.inf))
-    }
+        return events
+    return [event for event in events if math.isfinite(event.ts) and 0.0 <= event.dur < math.inf]
 
 
 def _renamed(kind: Sequence[int], name: Sequence[int], names: Iterable[str]) -> Sequence[int]:
@@ -227,23 +282,17 @@ def _renamed(kind: Sequence[int], name: Sequence[int], names: Iterable[str]) -> 
     return [annotation if number == op and one in marks else number for number, one in zip(kind, name, strict=True)]
 
 
-class _Kinds(dict[tuple[str, str | None], int]):
-    """The number of an event's kind by its phase and category."""
+class _Kinds(dict[str | None, int]):
+    """The number of an event's kind by its category."""
 
-    def __init__(self, *, arrows: bool) -> None:
-        self._arrows = arrows
-
-    def __missing__(self, key: tuple[str, str | None]) -> int:
-        kind = kind_of(*key)
-        self[key] = number = NONE if kind is None else NUMBER[kind]
-        if number in _ARROWS and not self._arrows:
-            self[key] = number = NONE
+    def __missing__(self, category: str | None) -> int:
+        kind = kind_of(category)
+        self[category] = number = NONE if kind is None else NUMBER[kind]
         return number
 
 
 _ON_DEVICE = frozenset((NUMBER[SpanKind.KERNEL], NUMBER[SpanKind.TRANSFER]))
 _DETAILED = frozenset((NUMBER[SpanKind.OP], NUMBER[SpanKind.ANNOTATION], *_ON_DEVICE))
-_ARROWS = frozenset((NUMBER[SpanKind.ASKING], NUMBER[SpanKind.ASKED]))
 
 
 def _device_lane(event: Any) -> tuple[Any, Any]:
@@ -253,7 +302,6 @@ def _device_lane(event: Any) -> tuple[Any, Any]:
 
 def _detailed(args: Any, details: Interned) -> int:
     """The place of what was recorded of the arguments; that nothing was is no detail."""
-    dims = bytes(args.dims) or bytes(args.dims_then)
-    if dims:
-        return details[dims, bytes(args.strides), bytes(args.types), bytes(args.values), bytes(args.stack)]
-    return NONE if args.bytes == NONE else details[b"", b"", b"", b"", b"%d" % args.bytes]
+    if dims := bytes(args.dims) or bytes(args.dims_then):
+        return details[dims, bytes(args.strides), bytes(args.types), bytes(args.values)]
+    return NONE if args.bytes == NONE else details[b"", b"", b"", b"", args.bytes]

@@ -2,8 +2,9 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gobrrr.timing.timeline import SpanKind
 from gobrrr.timing.traces.categories import STEP
@@ -16,8 +17,7 @@ MOST_ANCHORS = 64
 """Names tried as the first kernel of a period."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
+class Launched(NamedTuple):
     """Something that ran on a device, and the call that asked for it."""
 
     row: int
@@ -46,31 +46,35 @@ class Steps:
 def launched(trace: Trace) -> list[Launched]:
     """Everything that ran on a device, by start: by its number first, by an arrow second, else alone."""
     columns = trace.columns
-    calls, arrows = _calls(trace), _arrows(trace)
     rows = sorted(columns.rows(SpanKind.KERNEL, SpanKind.TRANSFER), key=columns.start_us.__getitem__)
-    return [Launched(row, _call(trace, row, calls, arrows)) for row in rows]
+    number, start_us = columns.correlation, columns.start_us
+    if any(number[row] == NONE for row in rows):
+        arrows = _arrows(trace)
+        numbers = [arrows.get((columns.lane[row], start_us[row]), NONE) if number[row] == NONE else number[row] for row in rows]
+    else:
+        numbers = [number[row] for row in rows]
+    calls = columns.rows(SpanKind.RUNTIME)
+    by_number = {number[call]: call for call in calls}
+    by_number.pop(NONE, None)
+    alike = _alike(trace, calls) if len(by_number) < len(calls) else {}
+    return [
+        Launched(row, _last_before(trace, alike[one], row) if one in alike else by_number.get(one))
+        for row, one in zip(rows, numbers, strict=True)
+    ]
 
 
-def _calls(trace: Trace) -> dict[int, list[int]]:
-    """By their numbers. In merged files the numbers of several processes collide."""
-    calls: defaultdict[int, list[int]] = defaultdict(list)
-    for row in trace.columns.rows(SpanKind.RUNTIME):
-        calls[trace.columns.correlation[row]].append(row)
-    calls.pop(NONE, None)
-    return calls
+def _alike(trace: Trace, calls: Sequence[int]) -> dict[int, list[int]]:
+    """Calls with one number, where there are several: in merged files those of several processes collide."""
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for call in calls:
+        found[trace.columns.correlation[call]].append(call)
+    return {number: own for number, own in found.items() if len(own) > 1 and number != NONE}
 
 
-def _call(trace: Trace, row: int, calls: Mapping[int, list[int]], arrows: Mapping[tuple[int, float], int]) -> int | None:
-    """Of several with one number the last that began before."""
-    columns = trace.columns
-    number = columns.correlation[row]
-    if number == NONE:
-        number = arrows.get((columns.lane[row], columns.start_us[row]), NONE)
-    found = calls.get(number, ())
-    if len(found) < 2:
-        return found[0] if found else None
-    before = [call for call in found if columns.start_us[call] <= columns.start_us[row]]
-    return max(before, key=columns.start_us.__getitem__, default=None)
+def _last_before(trace: Trace, calls: Sequence[int], row: int) -> int | None:
+    start_us = trace.columns.start_us
+    before = [call for call in calls if start_us[call] <= start_us[row]]
+    return max(before, key=start_us.__getitem__, default=None)
 
 
 def _arrows(trace: Trace) -> dict[tuple[int, float], int]:
