@@ -40,6 +40,9 @@ DOUBT = 0.02
 LOOK_AHEAD = 4
 """Ops after a convolution among which the one that takes its result is looked for."""
 
+MOST_HOST_OPS = 50_000
+"""Of one step without a device: no model has more, but a recording of hours without marks between steps may."""
+
 _NO_COST = Cost(0.0, 0.0, 0.0)
 _HOST_KINDS = frozenset(NUMBER[kind] for kind in (SpanKind.OP, SpanKind.RUNTIME, SpanKind.PYTHON, SpanKind.ANNOTATION))
 
@@ -96,8 +99,8 @@ class Findings:
 def _device_exam(path: Path, found: Findings, ceilings: Ceilings, source: str) -> Exam:
     trace, steps = found.trace, found.steps
     played = [_played(trace, step) for step in _spread([step for step in steps.steps if step.device])]
-    if not played:
-        raise BadInput(f"{path}: none of its {found.ran} kernels belongs to one of its steps")
+    if not any(one.play.step_s > 0 for one in played):
+        raise BadInput(f"{path} is a trace in which no step has kernels that take time")
     chosen = sorted(played, key=lambda one: one.play.step_s)[len(played) // 2]
     joined = Joining(trace, chosen).joined()
     graphs = _graph_share(trace, chosen.step)
@@ -348,13 +351,16 @@ def _host_exam(path: Path, found: Findings, ceilings: Ceilings, source: str) -> 
     rows = [
         row
         for row in columns.rows(SpanKind.OP, SpanKind.ANNOTATION)
-        if step.start_us <= columns.start_us[row] < step.end_us and (
-            KINDS[columns.kind[row]] is SpanKind.OP or is_communication(trace.name_of(row))
-        )
+        if step.start_us <= columns.start_us[row] < step.end_us
+        and (KINDS[columns.kind[row]] is SpanKind.OP or is_communication(trace.name_of(row)))
     ]
     if step.end_us <= step.start_us:
         raise BadInput(f"{path} is a trace in which nothing takes time")
     outermost = _outermost(trace, rows)
+    left_out = len(outermost) - MOST_HOST_OPS
+    if left_out > 0:
+        outermost = sorted(outermost, key=columns.us.__getitem__, reverse=True)[:MOST_HOST_OPS]
+        found.notes.append(f"the {left_out} shortest of its ops are left out, and count as overhead")
     ops = tuple(_host_op(trace, row) for row in outermost)
     kernels = tuple(_host_kernel(trace, row, step, place) for place, row in enumerate(outermost))
     step_s = (step.end_us - step.start_us) * 1e-6
@@ -433,7 +439,10 @@ def _device_us(trace: Trace, ran: Sequence[Launched]) -> dict[str, float]:
     lane, lasted = trace.columns.lane, trace.columns.us
     for one in ran:
         us[lane[one.row]] += lasted[one.row]
-    return {device: sum(us[place] for place in us if trace.lanes[place][0] == device) for device in dict.fromkeys(trace.lanes[place][0] for place in us)}
+    return {
+        device: sum(us[place] for place in us if trace.lanes[place][0] == device)
+        for device in dict.fromkeys(trace.lanes[place][0] for place in us)
+    }
 
 
 def _device_name(trace: Trace, device: str | None) -> str | None:
@@ -476,7 +485,9 @@ def _quality(found: Findings, chosen: Played, joined: Joined, graphs: float) -> 
         shapes_share=shaped,
         graph_share=graphs,
         steps_found_by=found.steps.found_by,
-        warnings=tuple(_warnings(found, linked=linked or 0.0, shaped=shaped or 0.0, graphs=graphs, unlinked=unlinked or 0.0)),
+        warnings=tuple(
+            _warnings(found, linked=linked or 0.0, shaped=shaped or 0.0, graphs=graphs, unlinked=unlinked or 0.0)
+        ),
     )
 
 
@@ -499,4 +510,3 @@ def _warnings(found: Findings, *, linked: float, shaped: float, graphs: float, u
         yield f"{linked - shaped:.0%} of the device's time has ops without shapes: record with record_shapes=True"
     if linked + graphs + unlinked < 1 - NOTABLE:
         yield f"{1 - linked - graphs - unlinked:.0%} of the device's time has no op: record ProfilerActivity.CPU too"
-

@@ -10,8 +10,8 @@ from gobrrr.machine.ceilings import Ceilings
 from gobrrr.machine.datasheets import Datasheet
 
 MATRIX, VECTOR, MEMORY = 0.8, 0.95, 0.9
-"""Of a datasheet's rates, what an H200 was measured to do: 76 to 89 % of the matrix rates (int8 less), 91 to 96 % of the
-vector rates, 92 % of the bandwidth. Other machines are taken to be alike, and the report says so."""
+"""Of a datasheet's rates, what an H200 was measured to do: 76 to 89 % of the matrix rates (int8 less), 91 to 96 % of
+the vector rates, 92 % of the bandwidth. Other machines are taken to be alike, and the report says so."""
 
 
 def ceilings_of(device: str | None, file: Path | None = None) -> tuple[Ceilings, str]:

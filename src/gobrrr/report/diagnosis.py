@@ -18,6 +18,10 @@ MOST_NAMES = 3
 BAR_WIDTH = 24
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
+_SEEN = {
+    "windows": "steps without a profiler",
+    "replayed": "recorded steps without what recording cost",
+}
 _HALF = 0.5
 """If less of the leading regime is attained, the verdict says so: the units are occupied, not used."""
 
@@ -48,7 +52,8 @@ def verdict(diagnosis: Diagnosis) -> str:
 
 def _step(diagnosis: Diagnosis) -> str:
     interval = f"{units.seconds(diagnosis.step_s_low)} to {units.seconds(diagnosis.step_s_high)}"
-    return f"  step {units.seconds(diagnosis.step_s)} ({interval}, {diagnosis.steps} steps without a profiler)"
+    seen = _SEEN.get(diagnosis.step_s_method, "recorded steps")
+    return f"  step {units.seconds(diagnosis.step_s)} ({interval}, {diagnosis.steps} {seen})"
 
 
 def _regime(diagnosis: Diagnosis) -> str:
@@ -163,10 +168,25 @@ def _sureness(diagnosis: Diagnosis) -> Iterator[str]:
         f"{units.seconds(diagnosis.as_run_floor_s)}; under the profiler the step took "
         f"{units.seconds(diagnosis.step_profiled_s)}"
     )
+    if recorded := _recorded(diagnosis):
+        yield f"of busy time, {recorded}; ceilings: {diagnosis.machine.ceilings_from}"
     if diagnosis.busy_scale > 1.05:
         yield f"doubt: the device was busy for {units.times(diagnosis.busy_scale)} of the step; times were scaled down"
     for warning in diagnosis.quality.warnings:
         yield f"doubt: {warning}"
+
+
+def _recorded(diagnosis: Diagnosis) -> str:
+    """How much of a trace could be used; nothing of a live run, where all is."""
+    quality = diagnosis.quality
+    if quality.steps_found_by is None:
+        return ""
+    shares = {
+        "linked to ops": quality.linked_share,
+        "with shapes": quality.shapes_share,
+        "in graphs": quality.graph_share,
+    }
+    return ", ".join(f"{units.percent(share, 0)} {what}" for what, share in shares.items())
 
 
 def _table(first: str, *columns: str) -> Table:

@@ -16,8 +16,16 @@ from gobrrr.work.call import Call
 from gobrrr.work.op import TensorRef
 from gobrrr.work.recorded import Recorded, Value
 
-_DTYPES = {name: kind for kind in vars(torch).values() if isinstance(kind, torch.dtype) and (name := dtype_name(str(kind)))}
-_DTYPES |= {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8, "uint8": torch.uint8}
+_DTYPES = {
+    name: kind for kind in vars(torch).values() if isinstance(kind, torch.dtype) and (name := dtype_name(str(kind)))
+}
+_DTYPES |= {
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+}
 
 _UNRECORDED = {"bool": False, "float": 0.0, "number": 1}
 """What stands for a value that was not recorded, where no shape can depend on it."""
@@ -73,7 +81,16 @@ def _called(overload: Any, recorded: Recorded, *, tf32: bool) -> Call | None:
         rest = [_default(argument) for argument in arguments[len(given) :]]
         values = dict(zip((argument.name for argument in arguments), [*given, *rest], strict=True))
         outputs = _run(overload, arguments, values)
-    except (RuntimeError, TypeError, ValueError, NotImplementedError, AssertionError, IndexError, KeyError, AttributeError):
+    except (
+        RuntimeError,
+        TypeError,
+        ValueError,
+        NotImplementedError,
+        AssertionError,
+        IndexError,
+        KeyError,
+        AttributeError,
+    ):
         return None  # another overload's arguments, or an op that says nothing without data
     numbers = {id(tensor): place for place, tensor in enumerate(_tensors(list(values.values())))}
     described = {name: _described(value, numbers) for name, value in values.items()}
@@ -90,7 +107,11 @@ def _called(overload: Any, recorded: Recorded, *, tf32: bool) -> Call | None:
 
 
 def _given(argument: _Argument, value: Value) -> Any:
-    kind = argument.kind.removeprefix("Optional[").removesuffix("]") if argument.kind.startswith("Optional[") else argument.kind
+    kind = (
+        argument.kind.removeprefix("Optional[").removesuffix("]")
+        if argument.kind.startswith("Optional[")
+        else argument.kind
+    )
     if kind == "Tensor":
         if value.tensors is None or len(value.tensors) > 1 or value.is_list:
             if value.is_absent and not value.is_list:
@@ -174,5 +195,7 @@ def _described(value: Any, numbers: dict[int, int]) -> Any:
     """Arguments are storages of their own; what the op gives back of them is the same one."""
     if isinstance(value, torch.Tensor):
         number = numbers.get(id(value))
-        return TensorRef(number, 0, tuple(value.shape), value.stride(), dtype_name(str(value.dtype)) or str(value.dtype))
+        return TensorRef(
+            number, 0, tuple(value.shape), value.stride(), dtype_name(str(value.dtype)) or str(value.dtype)
+        )
     return tuple(_described(item, numbers) for item in value) if isinstance(value, list | tuple) else value

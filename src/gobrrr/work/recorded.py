@@ -103,6 +103,8 @@ def _ref(size: Any, steps: Any, dtype: str | None) -> TensorRef | None:
     """Contiguous where no strides were recorded."""
     if dtype is None or not isinstance(size, list) or not all(isinstance(one, int) and one >= 0 for one in size):
         return None
-    known = isinstance(steps, list) and len(steps) == len(size) and all(isinstance(one, int) and one >= 0 for one in steps)
+    known = (
+        isinstance(steps, list) and len(steps) == len(size) and all(isinstance(one, int) and one >= 0 for one in steps)
+    )
     stride = tuple(steps) if known else tuple(prod(size[place + 1 :]) for place in range(len(size)))
     return TensorRef(None, 0, tuple(size), stride, dtype)

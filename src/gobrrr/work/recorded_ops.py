@@ -75,7 +75,7 @@ def _alone(refs: Sequence[TensorRef]) -> tuple[TensorRef, ...]:
 
 def _generated(op: Recorded) -> CountedOp | None:
     """A kernel that a compiler wrote lists its operands, those it reads first: each moves once."""
-    operands = [ref for ref in dict.fromkeys(op.tensors) if ref.dtype in ITEM_BYTES]
+    operands = [ref for ref in op.tensors if ref.dtype in ITEM_BYTES]
     if not operands:
         return None
     *read, written = operands
@@ -122,7 +122,9 @@ def _retired(op: Recorded, near: Surroundings) -> Call | None:
     return Call("aten::convolution_backward", args, outputs, tf32=near.tf32)
 
 
-_CONVOLUTIONS = frozenset("convolution _convolution cudnn_convolution miopen_convolution conv2d mkldnn_convolution".split())
+_CONVOLUTIONS = frozenset(
+    "convolution _convolution cudnn_convolution miopen_convolution conv2d mkldnn_convolution".split()
+)
 
 
 def needs_neighbours(name: str) -> bool:
@@ -182,5 +184,3 @@ def _of_type(ref: TensorRef, like: TensorRef) -> TensorRef:
 def unknown_op(kernel: str) -> CountedOp:
     """Its class from the kernel's name, and nothing else."""
     return CountedOp(class_of(kernel), CountedBy.UNKNOWN, None, (), ())
-
-

@@ -1,7 +1,5 @@
 """Columns: the rows of a trace as arrays of numbers, with every name and every shape kept once."""
 
-from __future__ import annotations  # an array of the standard library has no item type before Python 3.12
-
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -29,7 +27,12 @@ class Details(NamedTuple):
     """Bytes, of a copy or a fill by the device itself."""
 
 
-def _numbers() -> array[int]:
+Whole: TypeAlias = "array[int]"
+Real: TypeAlias = "array[float]"
+"""In quotes: before Python 3.12 an array has no type of its items while running."""
+
+
+def _numbers() -> Whole:
     return array("q")
 
 
@@ -37,16 +40,16 @@ def _numbers() -> array[int]:
 class Columns:
     """One row for each span, in the order of the file. Times are microseconds on the trace's own clock."""
 
-    kind: array[int] = field(default_factory=lambda: array("b"))
-    name: array[int] = field(default_factory=lambda: array("i"))
-    lane: array[int] = field(default_factory=lambda: array("i"))
-    details: array[int] = field(default_factory=lambda: array("i"))
-    start_us: array[float] = field(default_factory=lambda: array("d"))
-    us: array[float] = field(default_factory=lambda: array("d"))
-    correlation: array[int] = field(default_factory=_numbers)
-    external: array[int] = field(default_factory=_numbers)
+    kind: Whole = field(default_factory=lambda: array("b"))
+    name: Whole = field(default_factory=lambda: array("i"))
+    lane: Whole = field(default_factory=lambda: array("i"))
+    details: Whole = field(default_factory=lambda: array("i"))
+    start_us: Real = field(default_factory=lambda: array("d"))
+    us: Real = field(default_factory=lambda: array("d"))
+    correlation: Whole = field(default_factory=_numbers)
+    external: Whole = field(default_factory=_numbers)
     """The profiler's number of the op around it, or its own."""
-    sequence: array[int] = field(default_factory=_numbers)
+    sequence: Whole = field(default_factory=_numbers)
     """Joins a forward op with its backward."""
 
     def __len__(self) -> int:
@@ -107,7 +110,7 @@ class Tables:
         self.peak_bytes = max((one for one in (self.peak_bytes, chunk.peak_bytes) if one is not None), default=None)
 
 
-def _moved(places: array[int], to: Sequence[int]) -> array[int]:
+def _moved(places: Whole, to: Sequence[int]) -> Whole:
     return array(places.typecode, [to[place] for place in places])
 
 

@@ -24,6 +24,9 @@ _TO_SPACES = bytes.maketrans(_CONTROL, b" " * len(_CONTROL))
 MOST_NAME = 4096
 """Characters of a name that are kept: the longest kernel names have some 3000, and nobody reads them to the end."""
 
+MOST_US = 1e18
+"""Thirty thousand years: no clock shows a later time."""
+
 _SPAN, _MARKS, _ASKING, _ASKED = "X", "iI", "s", "f"
 _OTHERS = "BEbneSTpFtCMNODPRcvV(),"
 """Phases of Chrome's format: what holds a lane, what marks a moment, both ends of an arrow, and what says nothing."""
@@ -228,10 +231,7 @@ def _chunk(events: _Events) -> Chunk:
         ),
         details=array(
             "i",
-            [
-                _detailed(one, details) if number in _DETAILED else NONE
-                for number, one in zip(kind, args, strict=True)
-            ],
+            [_detailed(one, details) if number in _DETAILED else NONE for number, one in zip(kind, args, strict=True)],
         ),
         start_us=array("d", [event.ts for event in rows]),
         us=array("d", [event.dur for event in rows]),
@@ -268,9 +268,13 @@ def _add_arrows(columns: Columns, ends: Sequence[Any], number: int, names: Inter
 def _sound(events: Sequence[Any]) -> Sequence[Any]:
     """Without those that start at no time that there is, or never end."""
     starts, lengths = [event.ts for event in events], [event.dur for event in events]
-    if math.isfinite(sum(starts)) and math.isfinite(sum(lengths)) and min(lengths, default=0.0) >= 0:
+    if not events or (
+        -MOST_US < min(starts) <= max(starts) < MOST_US
+        and 0.0 <= min(lengths) <= max(lengths) < MOST_US
+        and math.isfinite(sum(starts) + sum(lengths))  # a NaN compares with nothing
+    ):
         return events
-    return [event for event in events if math.isfinite(event.ts) and 0.0 <= event.dur < math.inf]
+    return [event for event in events if -MOST_US < event.ts < MOST_US and 0.0 <= event.dur < MOST_US]
 
 
 def _renamed(kind: Sequence[int], name: Sequence[int], names: Iterable[str]) -> Sequence[int]:

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 PIECE_BYTES = 4 << 20
+SALVAGED_BYTES = 1 << 16
+"""Of compressed text at a time: where some of it is damaged, so much is lost before it."""
+
 _GZIP = b"\x1f\x8b"
 _GZIP_WINDOW = 31
 """What zlib's interface calls a stream with gzip's header."""
@@ -34,14 +37,15 @@ class Text:
         engine = _engine()
         inflater = engine.decompressobj(_GZIP_WINDOW)
         while begun or (begun := file.read(PIECE_BYTES)):
+            fed, begun = begun[:SALVAGED_BYTES], begun[SALVAGED_BYTES:]
             try:
-                yield inflater.decompress(begun, PIECE_BYTES)
+                yield inflater.decompress(fed, PIECE_BYTES)
             except engine.error as error:
                 self.broke_off = f"its compressed data is damaged ({error})"
                 return
-            begun = inflater.unconsumed_tail
+            begun = inflater.unconsumed_tail + begun
             if inflater.eof:
-                begun = inflater.unused_data or file.read(PIECE_BYTES)
+                begun = inflater.unused_data + begun or file.read(PIECE_BYTES)
                 if begun[:2] != _GZIP:
                     return
                 inflater = engine.decompressobj(_GZIP_WINDOW)

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from gobrrr.timing.timeline import SpanKind
@@ -11,10 +12,16 @@ from gobrrr.timing.traces.categories import STEP
 from gobrrr.timing.traces.columns import NONE, Trace
 
 SAME = 0.995
-"""Of kernels that have the same name one period later. Layers repeat too, but the ends of a model are more than this."""
+"""Of kernels that have the same name one period later. Layers repeat too, but a model's ends are more than the rest."""
 
 MOST_ANCHORS = 64
 """Names tried as the first kernel of a period."""
+
+MOST_SIGHTS = 10
+"""Of one name, up to which it may come again within a period."""
+
+GLANCE = 64
+"""Kernels looked at before all are."""
 
 
 class Launched(NamedTuple):
@@ -50,7 +57,9 @@ def launched(trace: Trace) -> list[Launched]:
     number, start_us = columns.correlation, columns.start_us
     if any(number[row] == NONE for row in rows):
         arrows = _arrows(trace)
-        numbers = [arrows.get((columns.lane[row], start_us[row]), NONE) if number[row] == NONE else number[row] for row in rows]
+        numbers = [
+            arrows.get((columns.lane[row], start_us[row]), NONE) if number[row] == NONE else number[row] for row in rows
+        ]
     else:
         numbers = [number[row] for row in rows]
     calls = columns.rows(SpanKind.RUNTIME)
@@ -102,7 +111,11 @@ def find_steps(trace: Trace, ran: Sequence[Launched]) -> Steps:
 def _without_overlaps(stretches: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """From each start to the next: between two marks the host works for neither, but work it is."""
     starts = [start for start, _ in stretches]
-    return [(start, follower) for start, follower in zip(starts, [*starts[1:], stretches[-1][1]], strict=True) if follower > start]
+    return [
+        (start, follower)
+        for start, follower in zip(starts, [*starts[1:], stretches[-1][1]], strict=True)
+        if follower > start
+    ]
 
 
 def _whole(trace: Trace) -> tuple[float, float]:
@@ -122,7 +135,7 @@ def _periods(trace: Trace, ran: Sequence[Launched]) -> list[tuple[float, float]]
         return []
     first, length = found
     starts = [columns.start_us[known[place].call or 0] for place in range(first, len(known), length)]
-    return [(start, end) for start, end in zip(starts, starts[1:], strict=False) if end > start]
+    return [(start, end) for start, end in pairwise(starts) if end > start]
 
 
 def shortest_period(names: Sequence[int]) -> tuple[int, int] | None:
@@ -134,15 +147,15 @@ def shortest_period(names: Sequence[int]) -> tuple[int, int] | None:
     for place, name in enumerate(names):
         places[name].append(place)
     rare = sorted((sights for sights in places.values() if len(sights) > 1), key=len)[:MOST_ANCHORS]
-    lengths = sorted({(sights[1] - sights[0], sights[0]) for sights in rare})
+    lengths = sorted({(again - sights[0], sights[0]) for sights in rare for again in sights[1:MOST_SIGHTS]})
     return next(((first, length) for length, first in lengths if _repeats(names, first, length)), None)
 
 
 def _repeats(names: Sequence[int], first: int, length: int) -> bool:
-    pairs = len(names) - first - length
-    if pairs < length // 2:
+    names, later = names[first:-length], names[first + length :]
+    if len(later) < length // 2 or sum(map(int.__ne__, names[:GLANCE], later[:GLANCE])) > GLANCE // 16:
         return False
-    return sum(map(int.__eq__, names[first:-length], names[first + length :])) >= SAME * pairs
+    return sum(map(int.__eq__, names, later)) >= SAME * len(later)
 
 
 def _steps(trace: Trace, ran: Sequence[Launched], stretches: Sequence[tuple[float, float]], found_by: str) -> Steps:
@@ -159,9 +172,7 @@ def _steps(trace: Trace, ran: Sequence[Launched], stretches: Sequence[tuple[floa
     return Steps(steps, found_by, sum(place is None for place in places))
 
 
-def _places(
-    trace: Trace, ran: Sequence[Launched], stretches: Sequence[tuple[float, float]]
-) -> list[int | None]:
+def _places(trace: Trace, ran: Sequence[Launched], stretches: Sequence[tuple[float, float]]) -> list[int | None]:
     starts = [start for start, _ in stretches]
 
     def at(us: float) -> int | None:

@@ -14,6 +14,8 @@ from gobrrr.work.op import Phase
 _MODULE = "nn.Module: "
 _BACKWARD = "autograd::engine::evaluate_function"
 _OPTIMIZER = "Optimizer.step"
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
     """Spans of one thread, by start and then the longest first, each with the place of the one around it."""

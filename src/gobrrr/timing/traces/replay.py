@@ -136,9 +136,7 @@ class _Counting:
     starts: Mapping[SpanKind, Sequence[float]]
 
     def within(self, start_us: float, end_us: float) -> dict[SpanKind, int]:
-        return {
-            kind: bisect_left(found, end_us) - bisect_left(found, start_us) for kind, found in self.starts.items()
-        }
+        return {kind: bisect_left(found, end_us) - bisect_left(found, start_us) for kind, found in self.starts.items()}
 
 
 def requests_of(trace: Trace, step: Step, rows: Sequence[int]) -> list[Request]:

@@ -73,7 +73,7 @@ class Slabs:
                 return head[opening.end() :]
             if len(head) > MOST_APART:
                 raise BadInput(f"its first {MOST_APART >> 20} MiB hold no events")
-        raise BadInput(_not_a_trace(head))
+        raise BadInput(self.text.broke_off or _not_a_trace(head))
 
     def _end(self, rest: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """The last events and what stands behind them; a file that breaks off loses the event it breaks off in."""
@@ -83,10 +83,13 @@ class Slabs:
             behind = rest[closing + 1 :] + b"".join(_at_most(pieces, MOST_APART))
             self._note(b"{" + behind.strip(_APART))
             return
-        end = _exact_cut(rest).end if self.exact else _guessed_end(rest, len(rest))
+        end = len(rest) if _is_json(_bracketed(rest, len(rest))) else self._last_end(rest)
         yield _bracketed(rest, end)
         partial = ", the last of which is lost" if rest[end:].strip(_APART) else ""
         self.lost.append(f"the file breaks off within its events{partial}")
+
+    def _last_end(self, rest: bytes) -> int:
+        return _exact_cut(rest).end if self.exact else _guessed_end(rest, len(rest))
 
     def _note(self, text: bytes) -> None:
         """Of what stands outside, all that can be read."""
