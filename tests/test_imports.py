@@ -17,7 +17,7 @@ LAYERS = (
     ("machine", "work"),
     ("timing",),
     ("exam",),
-    ("examination", "diagnose"),
+    ("examination", "trace_examination", "diagnose"),
     ("predict",),
     ("treat",),
     ("report",),
