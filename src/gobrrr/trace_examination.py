@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
+from gobrrr import schema
 from gobrrr.errors import BadInput
 from gobrrr.exam import Exam, Quality
 from gobrrr.machine.ceilings import Ceilings
@@ -15,6 +16,7 @@ from gobrrr.machine.elsewhere import ceilings_of
 from gobrrr.timing.kernel import Kernel, KernelKind, Sync
 from gobrrr.timing.timeline import Span, SpanKind
 from gobrrr.timing.traces.columns import KINDS, NONE, NUMBER, Trace
+from gobrrr.timing.traces.inflate import Text
 from gobrrr.timing.traces.links import Launched, Step, Steps, find_steps, launched
 from gobrrr.timing.traces.ownership import Host, chain, host_of, module_of, phase_of
 from gobrrr.timing.traces.reading import no_collection, read_trace
@@ -72,6 +74,15 @@ def examine_trace(
         limits, source = ceilings_of(_device_name(found.trace, found.device), ceilings)
         progress(3, 3, "counting its work")
         return (_device_exam if found.ran else _host_exam)(path, found, limits, source)
+
+
+def exam_or_trace(path: Path) -> Exam:
+    """The kept Exam in this file, or that of the trace in it: an Exam begins with the version of its schema."""
+    try:
+        begun = next(iter(Text(path)), b"")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
+    return schema.read(Exam, path) if b'"schema_version"' in begun[:200] else examine_trace(path)
 
 
 def _found(trace: Trace) -> "Findings":

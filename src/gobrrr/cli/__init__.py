@@ -16,6 +16,7 @@ COMMANDS = {
     "examine": "Time one step of a workload, join it with the work, and say what limits it.",
     "trace": "Diagnose a trace that torch's profiler recorded, from any machine.",
     "show": "Diagnose a kept Exam again, anywhere.",
+    "compare": "Two traces or Exams side by side: what became slower, what changed.",
 }
 
 
