@@ -71,12 +71,17 @@ def _known(number: int) -> int | None:
 
 @lru_cache(maxsize=1 << 14)
 def _first_shape(dims: bytes) -> tuple[int, ...] | None:
-    return first_shape(json.loads(dims)) if dims else None
+    """Sizes of the first argument that has any."""
+    try:
+        found = json.loads(dims) if dims else None
+    except (ValueError, RecursionError):
+        return None
+    return _sizes(found) if isinstance(found, list) else None
 
 
-def first_shape(dims: Any) -> tuple[int, ...] | None:
-    """Sizes of the first argument that has any; a list of tensors is a list of those."""
+def _sizes(dims: Sequence[Any]) -> tuple[int, ...] | None:
+    """A list of tensors is a list of sizes, and what is no list has none."""
     for sizes in dims:
-        if sizes:
-            return tuple(sizes) if isinstance(sizes[0], int) else first_shape(sizes)
+        if isinstance(sizes, list) and sizes:
+            return tuple(sizes) if isinstance(sizes[0], int) else _sizes(sizes)
     return None
