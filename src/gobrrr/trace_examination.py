@@ -30,7 +30,7 @@ from gobrrr.work.work import Work
 
 Progress = Callable[[int, int, str], None]
 
-MOST_STEPS = 5
+MOST_STEPS = 3
 """Of the recorded steps, spread over all of them, that are played again."""
 
 GRAPH_DOUBT = 0.15

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 1 << 20
 SALVAGED_BYTES = 1 << 16
 """Of compressed text at a time: where some of it is damaged, so much is lost before it."""
 

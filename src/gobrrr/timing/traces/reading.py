@@ -23,7 +23,7 @@ from gobrrr.timing.traces.slabs import Slabs, single_events
 MOST_ROWS = 1 << 26
 """Of the columns: 3.5 GB. Larger traces have been seen nowhere, and a compressed bomb is."""
 
-WORTH_A_POOL = 6
+WORTH_A_POOL = 8
 """Slabs, before processes are started: they cost a tenth of a second."""
 
 AHEAD = 3

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gobrrr.errors import BadInput
 from gobrrr.timing.traces.inflate import Text
 
-SLAB_BYTES = 8 << 20
+SLAB_BYTES = 2 << 20
 """Large enough that the cost of a slab is that of its events, small enough that a dozen fit into any memory."""
 
 MOST_APART = 256 << 20
