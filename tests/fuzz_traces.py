@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +72,12 @@ def mutated(rng: random.Random, document: Any) -> bytes:
 def _change(rng: random.Random, document: dict[str, Any]) -> None:
     events = document.get("traceEvents")
     if rng.random() < 0.1 or not isinstance(events, list) or not events:
-        document[rng.choice([*document, "deviceProperties"])] = rng.choice(JUNK)
+        document[rng.choice([*document, "deviceProperties"])] = _junk(rng)
         return
     place = rng.randrange(len(events))
     event = events[place]
     if rng.random() < 0.1 or not isinstance(event, dict):
-        events[place] = rng.choice([rng.choice(JUNK), rng.choice(events)])
+        events[place] = deepcopy(rng.choice([_junk(rng), rng.choice(events)]))
         return
     args = event.get("args")
     target = args if isinstance(args, dict) and args and rng.random() < 0.5 else event
@@ -84,7 +85,11 @@ def _change(rng: random.Random, document: dict[str, Any]) -> None:
     if rng.random() < 0.2:
         target.pop(key, None)
     else:
-        target[key] = rng.choice(JUNK)
+        target[key] = _junk(rng)
+
+
+def _junk(rng: random.Random) -> Any:
+    return deepcopy(rng.choice(JUNK))
 
 
 def problem(path: Path) -> str | None:
