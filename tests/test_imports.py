@@ -17,7 +17,7 @@ LAYERS = (
     ("machine", "work"),
     ("timing",),
     ("exam",),
-    ("examination", "diagnose", "history"),
+    ("examination", "trace_examination", "diagnose", "history"),
     ("predict",),
     ("treat",),
     ("lab",),

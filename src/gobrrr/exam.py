@@ -28,6 +28,12 @@ class Quality:
     steady: bool
     growing: bool
     warnings: tuple[str, ...] = ()
+    shapes_share: float | None = None
+    """Of busy time, in kernels whose ops have recorded shapes. This and what follows is known of traces only."""
+    graph_share: float | None = None
+    """Of busy time, in kernels that a graph launched."""
+    steps_found_by: str | None = None
+    """`annotation`, `period` of launches, or `whole` where none were found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,10 @@ class Exam:
     """Median while the step was timed, as the three below."""
     quality: Quality
     dispatched: tuple[Op, ...] = ()
-    """What a compiler made of the program: ops that remained and kernels that it generated. Empty without one."""
+    """What a compiler made of the program: ops that remained and kernels that it generated. Empty without one. Of a
+    trace, the ops as they were recorded."""
+    step_interval_s: tuple[float, float] | None = None
+    """Low and high of the step time where windows do not say it, as of a trace: from what recording may have cost."""
     gpu_clock_hz: float | None = None
     gpu_power_w: float | None = None
     gpu_memory_bytes: float | None = None
@@ -116,4 +125,6 @@ class Exam:
 
     @property
     def step_interval(self) -> Interval:
+        if self.step_interval_s is not None:
+            return Interval(*self.step_interval_s)
         return Sample(self.window_step_s).interval()

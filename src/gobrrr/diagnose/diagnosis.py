@@ -215,9 +215,9 @@ def _quality(exam: Exam, scale: float) -> Quality:
 
 
 def _dense_without_recomputation(exam: Exam) -> float | None:
-    if exam.program is None:
-        return None
-    return sum(op.work.flops_dense for op in exam.program.ops if op.work is not None and not op.recomputed)
+    ops = exam.dispatched if exam.program is None else exam.program.ops
+    counted = [op for op in ops if op.work is not None]
+    return sum(op.work.flops_dense for op in counted if op.work and not op.recomputed) if counted else None
 
 
 def _fraction(flops: float | None, step_s: float, peaks: Mapping[str, float] | None, mode: str | None) -> float | None:

@@ -86,7 +86,9 @@ def _op_row(group: list[Attributed], exam: Exam) -> OpRow:
 
 
 def _program_names(one: Attributed, exam: Exam) -> tuple[str, ...] | None:
-    if exam.program is None or one.kernel.fused_from is None:
+    if exam.program is None:
+        return None if one.op is None else (one.op.name,)
+    if one.kernel.fused_from is None:
         return None
     return tuple(exam.program.ops[index].name for index in one.kernel.fused_from)
 

@@ -24,6 +24,10 @@ BAR_WIDTH = 24
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 _PHASES = {"forward": "fwd", "backward": "bwd", "optimizer": "opt", "other": "   "}
+_SEEN = {
+    "windows": "steps without a profiler",
+    "replayed": "recorded steps without what recording cost",
+}
 _HALF = 0.5
 """If less of the leading regime is attained, the verdict says so: the units are occupied, not used."""
 
@@ -57,7 +61,8 @@ def verdict(diagnosis: Diagnosis) -> str:
 
 def _step(diagnosis: Diagnosis) -> str:
     interval = f"{units.seconds(diagnosis.step_s_low)} to {units.seconds(diagnosis.step_s_high)}"
-    return f"  step {units.seconds(diagnosis.step_s)} ({interval}, {diagnosis.steps} steps without a profiler)"
+    seen = _SEEN.get(diagnosis.step_s_method, "recorded steps")
+    return f"  step {units.seconds(diagnosis.step_s)} ({interval}, {diagnosis.steps} {seen})"
 
 
 def _regime(diagnosis: Diagnosis) -> str:
@@ -225,6 +230,8 @@ def _sureness(diagnosis: Diagnosis) -> Iterator[str]:
         f"{units.seconds(diagnosis.as_run_floor_s)}; under the profiler the step took "
         f"{units.seconds(diagnosis.step_profiled_s)}"
     )
+    if recorded := _recorded(diagnosis):
+        yield f"of busy time, {recorded}; ceilings: {diagnosis.machine.ceilings_from}"
     if used := _gpu_use(diagnosis):
         yield f"while the step was timed the GPU had {used}"
     if diagnosis.busy_scale > 1.05:
@@ -246,6 +253,19 @@ def _gpu_use(diagnosis: Diagnosis) -> str:
         else f"{units.capacity(diagnosis.gpu_memory_bytes)} of memory in use",
     )
     return ", ".join(text for text in told if text is not None)
+
+
+def _recorded(diagnosis: Diagnosis) -> str:
+    """How much of a trace could be used; nothing of a live run, where all is."""
+    quality = diagnosis.quality
+    if quality.steps_found_by is None:
+        return ""
+    shares = {
+        "linked to ops": quality.linked_share,
+        "with shapes": quality.shapes_share,
+        "in graphs": quality.graph_share,
+    }
+    return ", ".join(f"{units.percent(share, 0)} {what}" for what, share in shares.items())
 
 
 def _table(first: str, *columns: str) -> Table:

@@ -1,6 +1,5 @@
 """Recording a few steps with torch's profiler, through its public file."""
 
-import json
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,7 +10,9 @@ from time import perf_counter
 
 from gobrrr.errors import CannotDecide
 from gobrrr.steps import Spoiled, Steps, stepwise
-from gobrrr.timing.timeline import Timeline, timeline
+from gobrrr.timing.timeline import Timeline
+from gobrrr.timing.traces.reading import read_trace
+from gobrrr.timing.traces.spans import timeline_of
 
 
 @stepwise
@@ -52,8 +53,7 @@ def recorded(synchronize: Callable[[], None], *, ops: bool, steps: int = 1, lead
                     wall_s = perf_counter() - began_s
                 with _quiet():
                     profiler.step()
-        events = json.loads(path.read_bytes())["traceEvents"]
-    return replace(timeline(events), wall_s=wall_s)
+        return replace(timeline_of(read_trace(path, processes=1)), wall_s=wall_s)
 
 
 @contextmanager

@@ -1,10 +1,6 @@
-"""A Timeline: the spans of a recorded stretch, from the events that torch's profiler writes. No torch here.
-
-The profiler's own file is its public face, and a recorded trace is the same file; so a live run goes through it too.
-"""
+"""A Timeline: the spans of a recorded stretch. No torch here."""
 
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,17 +14,13 @@ class SpanKind(StrEnum):
     TRANSFER = "transfer"
     ANNOTATION = "annotation"
     """A stretch of the host that Python code gave a name: a data loader, an optimizer, the profiler's own steps."""
-
-
-_KINDS = {
-    "cpu_op": SpanKind.OP,
-    "cuda_runtime": SpanKind.RUNTIME,
-    "cuda_driver": SpanKind.RUNTIME,
-    "kernel": SpanKind.KERNEL,
-    "gpu_memcpy": SpanKind.TRANSFER,
-    "gpu_memset": SpanKind.KERNEL,
-    "user_annotation": SpanKind.ANNOTATION,
-}
+    PYTHON = "python"
+    """A Python function, where stacks were recorded."""
+    PROFILER = "profiler"
+    """What the profiler itself took."""
+    ASKING = "asking"
+    ASKED = "asked"
+    """The two ends of an arrow from a call to what it asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +39,8 @@ class Span:
     """The profiler's number of the op around it, or its own."""
     shape: tuple[int, ...] | None = None
     """Of an op's first tensor that has one, where shapes were recorded."""
+    row: int | None = None
+    """Where it stands in the columns it was read from."""
 
     @property
     def end_s(self) -> float:
@@ -66,49 +60,15 @@ class Timeline:
 
 def timeline(events: Iterable[Mapping[str, Any]]) -> Timeline:
     """The spans of these chrome-trace events, in seconds from the first."""
-    chosen = [event for event in events if event.get("ph") == "X" and event.get("cat") in _KINDS and "dur" in event]
-    began_us = min((event["ts"] for event in chosen), default=0.0)
-    spans = sorted((_span(event, began_us) for event in chosen), key=lambda span: (span.start_s, -span.seconds))
-    by_kind: dict[SpanKind, list[Span]] = defaultdict(list)
-    for span in spans:
-        by_kind[span.kind].append(span)
-    device = sorted((*by_kind[SpanKind.KERNEL], *by_kind[SpanKind.TRANSFER]), key=lambda span: span.start_s)
-    return Timeline(
-        tuple(by_kind[SpanKind.OP]),
-        tuple(by_kind[SpanKind.RUNTIME]),
-        tuple(device),
-        tuple(by_kind[SpanKind.ANNOTATION]),
-    )
+    from gobrrr.timing.traces.spans import timeline_of_events  # which makes spans, and so stands on this file
+
+    return timeline_of_events(events)
 
 
 def asked_for_within(recording: Timeline) -> Timeline:
     """Without device spans whose launch was not recorded: the device runs behind, and they belong to earlier steps."""
     asked = {call.correlation for call in recording.runtime}
     return replace(recording, device=tuple(span for span in recording.device if span.correlation in asked))
-
-
-def _span(event: Mapping[str, Any], began_us: float) -> Span:
-    args = event.get("args", {})
-    kind = _KINDS[event["cat"]]
-    on_device = kind in (SpanKind.KERNEL, SpanKind.TRANSFER)
-    return Span(
-        kind=kind,
-        name=event["name"],
-        lane=int(args.get("stream", event["tid"]) if on_device else event["tid"]),
-        start_s=(event["ts"] - began_us) * 1e-6,
-        seconds=event["dur"] * 1e-6,
-        correlation=args.get("correlation"),
-        op=args.get("External id"),
-        shape=_first_shape(args.get("Input Dims", ())),
-    )
-
-
-def _first_shape(dims: Any) -> tuple[int, ...] | None:
-    """Sizes of the first argument that has any; a list of tensors is a list of those."""
-    for sizes in dims:
-        if sizes:
-            return tuple(sizes) if isinstance(sizes[0], int) else _first_shape(sizes)
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,41 @@
+"""`gobrrr trace`."""
+
+from pathlib import Path
+
+import click
+
+from gobrrr import schema
+
+
+@click.command("trace")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Keep the Exam in this file (.json or .json.gz).")
+@click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
+@click.option(
+    "--ceilings", type=click.Path(path_type=Path), help="What `gobrrr machine --json` said on the machine it ran on."
+)
+def command(file: Path, *, output: Path | None, as_json: bool, ceilings: Path | None) -> None:
+    """Diagnose a trace that torch's profiler recorded (.json or .json.gz), of any age, from any machine.
+
+    Nothing is run. The step's time without the profiler is estimated, with an interval; what was not recorded is
+    unknown, and the report says what to record.
+    """
+    from gobrrr.diagnose.diagnosis import diagnose
+    from gobrrr.report.progress import progress_line
+    from gobrrr.trace_examination import examine_trace
+
+    with progress_line("tracing") as progress:
+        exam = examine_trace(file, ceilings=ceilings, progress=progress)
+    kept = output or Path("exam.json.gz")
+    if output is not None:
+        schema.write(exam, output)
+    diagnosis = diagnose(exam)
+    if as_json:
+        click.echo(schema.dumps(diagnosis))
+        return
+    from rich.console import Console
+
+    from gobrrr.report.diagnosis import render
+
+    following = f"gobrrr show {kept}" if output is not None else f"gobrrr trace {file} -o {kept}"
+    Console(highlight=False).print(render(diagnosis, following))

@@ -1,0 +1,1 @@
+"""Somebody's recorded trace, read into columns and taken apart. No torch here."""

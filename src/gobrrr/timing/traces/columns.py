@@ -1,0 +1,138 @@
+"""Columns: the rows of a trace as arrays of numbers, with every name and every shape kept once."""
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, TypeAlias
+
+from gobrrr.timing.timeline import SpanKind
+
+KINDS = tuple(SpanKind)
+NUMBER = {kind: number for number, kind in enumerate(KINDS)}
+NONE = -1
+"""In a column of whole numbers, for what was not recorded; ids and places are never negative."""
+
+Lane: TypeAlias = tuple[str, str]
+"""Process and thread of the host, device and stream of an accelerator."""
+
+
+class Details(NamedTuple):
+    """What was recorded of an op's arguments, as JSON text; equal ones are kept once."""
+
+    dims: bytes = b""
+    strides: bytes = b""
+    types: bytes = b""
+    values: bytes = b""
+    moved: int | None = None
+    """Bytes, of a copy or a fill by the device itself."""
+
+
+Whole: TypeAlias = "array[int]"
+Real: TypeAlias = "array[float]"
+"""In quotes: before Python 3.12 an array has no type of its items while running."""
+
+
+def _numbers() -> Whole:
+    return array("q")
+
+
+@dataclass(slots=True)
+class Columns:
+    """One row for each span, in the order of the file. Times are microseconds on the trace's own clock."""
+
+    kind: Whole = field(default_factory=lambda: array("b"))
+    name: Whole = field(default_factory=lambda: array("i"))
+    lane: Whole = field(default_factory=lambda: array("i"))
+    details: Whole = field(default_factory=lambda: array("i"))
+    start_us: Real = field(default_factory=lambda: array("d"))
+    us: Real = field(default_factory=lambda: array("d"))
+    correlation: Whole = field(default_factory=_numbers)
+    external: Whole = field(default_factory=_numbers)
+    """The profiler's number of the op around it, or its own."""
+    sequence: Whole = field(default_factory=_numbers)
+    """Joins a forward op with its backward."""
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def rows(self, *kinds: SpanKind) -> list[int]:
+        wanted = {NUMBER[kind] for kind in kinds}
+        return [row for row, kind in enumerate(self.kind) if kind in wanted]
+
+
+class Interned(dict[Any, int]):
+    """Each key's place in order of first sight."""
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = place = len(self)
+        return place
+
+
+@dataclass(slots=True)
+class Chunk:
+    """The rows of one slab, with tables of its own; small, for it travels between processes."""
+
+    columns: Columns
+    names: list[str]
+    lanes: list[Lane]
+    details: list[Details]
+    events: int
+    """All that were there, those of no use too."""
+    lost: int = 0
+    """Events that could not be read."""
+    peak_bytes: int | None = None
+    """The most memory that the device was seen to have given out."""
+
+
+@dataclass(slots=True)
+class Tables:
+    """All chunks together."""
+
+    columns: Columns = field(default_factory=Columns)
+    names: Interned = field(default_factory=Interned)
+    lanes: Interned = field(default_factory=Interned)
+    details: Interned = field(default_factory=Interned)
+    events: int = 0
+    lost: int = 0
+    peak_bytes: int | None = None
+
+    def add(self, chunk: Chunk) -> None:
+        """A chunk's places are its own: they are looked up again in our tables."""
+        own, more = self.columns, chunk.columns
+        own.name.extend(_moved(more.name, [self.names[name] for name in chunk.names]))
+        own.lane.extend(_moved(more.lane, [self.lanes[lane] for lane in chunk.lanes]))
+        own.details.extend(_moved(more.details, [*(self.details[one] for one in chunk.details), NONE]))
+        for column in fields(Columns):
+            if column.name not in ("name", "lane", "details"):
+                getattr(own, column.name).extend(getattr(more, column.name))
+        self.events += chunk.events
+        self.lost += chunk.lost
+        self.peak_bytes = max((one for one in (self.peak_bytes, chunk.peak_bytes) if one is not None), default=None)
+
+
+def _moved(places: Whole, to: Sequence[int]) -> Whole:
+    return array(places.typecode, [to[place] for place in places])
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A recorded trace."""
+
+    columns: Columns
+    names: Sequence[str]
+    lanes: Sequence[Lane]
+    details: Sequence[Details]
+    metadata: Mapping[str, Any]
+    """What stands in the file beside its events."""
+    events: int
+    lost: tuple[str, ...] = ()
+    """What could not be read, in sentences."""
+    peak_bytes: int | None = None
+
+    def name_of(self, row: int) -> str:
+        return self.names[self.columns.name[row]]
+
+    def named(self, rows: Iterable[int], *beginnings: str) -> list[int]:
+        """Those of the rows whose names begin so."""
+        found = {place for place, name in enumerate(self.names) if name.startswith(beginnings)}
+        return [row for row in rows if self.columns.name[row] in found]

@@ -1,0 +1,159 @@
+"""Reading a trace: slabs decoded one after the other, or by several processes where there are cores for them."""
+
+import gc
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from json import loads
+from multiprocessing import get_all_start_methods, get_context
+from pathlib import Path
+
+from gobrrr.errors import BadInput
+from gobrrr.timing.timeline import SpanKind
+from gobrrr.timing.traces.columns import NONE, NUMBER, Chunk, Tables, Trace
+from gobrrr.timing.traces.decode import chunk_of, chunk_of_events
+from gobrrr.timing.traces.inflate import Text
+from gobrrr.timing.traces.slabs import Slabs, single_events
+
+MOST_ROWS = 1 << 26
+"""Of the columns: 3.5 GB. Larger traces have been seen nowhere, and a compressed bomb is."""
+
+WORTH_A_POOL = 8
+"""Slabs, before processes are started: they cost a tenth of a second."""
+
+AHEAD = 3
+"""Slabs in flight for each process: more would only fill memory."""
+
+
+class _WrongCut(Exception):
+    """A guess where an event ends was wrong, or the file is damaged there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a file is read: the quick way, and again by a slower one if that did not do."""
+
+    processes: int
+    exact: bool = False
+    arrows: bool = False
+
+
+def read_trace(path: Path, *, processes: int | None = None) -> Trace:
+    """The trace in this file; `BadInput` in a sentence if it holds none."""
+    try:
+        with no_collection():
+            trace, way = _cut_right(path, _Way(processes or usable_cores()))
+            return _read(path, replace(way, arrows=True)) if _lacks_correlation(trace) else trace
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
+    except BadInput as error:
+        raise BadInput(f"{path} is not a trace that can be read: {error}") from None
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cut_right(path: Path, way: _Way) -> tuple[Trace, _Way]:
+    try:
+        return _read(path, way), way
+    except _WrongCut:
+        way = replace(way, exact=True)
+        return _read(path, way), way
+
+
+def _lacks_correlation(trace: Trace) -> bool:
+    """Something ran on a device and carries no number that would join it with a call: the arrows are needed."""
+    columns = trace.columns
+    on_device = {NUMBER[SpanKind.KERNEL], NUMBER[SpanKind.TRANSFER]}
+    return any(
+        number == NONE and kind in on_device for number, kind in zip(columns.correlation, columns.kind, strict=True)
+    )
+
+
+def _read(path: Path, way: _Way) -> Trace:
+    slabs = Slabs(Text(path), way.exact)
+    tables = Tables()
+    for chunk in _exact_chunks(slabs, way) if way.exact else _chunks(slabs, way):
+        tables.add(chunk)
+        if len(tables.columns) > MOST_ROWS:
+            raise BadInput(f"it has more than {MOST_ROWS >> 20} million spans")
+    if not tables.events:
+        raise BadInput("there is no event in it")
+    unread = [f"{tables.lost} of its {tables.events} events could not be read"] if tables.lost else []
+    return Trace(
+        columns=tables.columns,
+        names=list(tables.names),
+        lanes=list(tables.lanes),
+        details=list(tables.details),
+        metadata=slabs.metadata,
+        events=tables.events,
+        lost=(*slabs.lost, *unread),
+        peak_bytes=tables.peak_bytes,
+    )
+
+
+def _chunks(slabs: Slabs, way: _Way) -> Iterator[Chunk]:
+    """In the order of the file."""
+    texts = iter(slabs)
+    first = list(islice(texts, WORTH_A_POOL))
+    alone = way.processes == 1 or len(first) < WORTH_A_POOL or not _may_fork()
+    if alone:
+        yield from (_decoded(slab, way) for slab in chain(first, texts))
+    else:
+        yield from _together(chain(first, texts), way)
+
+
+def _may_fork() -> bool:
+    """A child of a process with other threads may inherit a lock that nobody will open."""
+    return "fork" in get_all_start_methods() and threading.active_count() == 1
+
+
+def _together(texts: Iterable[bytes], way: _Way) -> Iterator[Chunk]:
+    waiting: deque[Future[Chunk]] = deque()
+    with ProcessPoolExecutor(way.processes, mp_context=get_context("fork")) as pool:
+        for slab in texts:
+            waiting.append(pool.submit(_decoded, slab, way))
+            if len(waiting) >= AHEAD * way.processes:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _decoded(slab: bytes, way: _Way) -> Chunk:
+    try:
+        return chunk_of(slab, arrows=way.arrows)
+    except (ValueError, RecursionError) as error:
+        raise _WrongCut from error
+
+
+def _exact_chunks(slabs: Slabs, way: _Way) -> Iterator[Chunk]:
+    for slab in slabs:
+        try:
+            yield chunk_of(slab, arrows=way.arrows)
+        except (ValueError, RecursionError):
+            yield chunk_of_events([_event(text) for text in single_events(slab)], arrows=way.arrows)
+
+
+def _event(text: bytes) -> object:
+    try:
+        return loads(text.decode(errors="replace"), strict=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Millions of events are made and dropped, none in a cycle: looking for cycles takes as long as decoding."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,87 @@
+"""Rows of a trace as a Timeline, in seconds.
+
+The profiler's own file is its public face, and a recorded trace is the same file; so a live run goes through it too.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from gobrrr.timing.timeline import Span, SpanKind, Timeline
+from gobrrr.timing.traces.columns import KINDS, NONE, Tables, Trace
+from gobrrr.timing.traces.decode import chunk_of_events
+
+_HELD = (SpanKind.OP, SpanKind.RUNTIME, SpanKind.KERNEL, SpanKind.TRANSFER)
+
+
+def timeline_of_events(events: Iterable[Mapping[str, Any]]) -> Timeline:
+    tables = Tables()
+    tables.add(chunk_of_events(events))
+    return timeline_of(
+        Trace(tables.columns, list(tables.names), list(tables.lanes), list(tables.details), {}, tables.events)
+    )
+
+
+def timeline_of(trace: Trace, rows: Sequence[int] | None = None, began_us: float | None = None) -> Timeline:
+    """These rows, or all; counted from then, or from the first that is no annotation."""
+    chosen = range(len(trace.columns)) if rows is None else rows
+    starts = (trace.columns.start_us[row] for row in chosen if KINDS[trace.columns.kind[row]] in _HELD)
+    began = min(starts, default=0.0) if began_us is None else began_us
+    spans = sorted((span_of(trace, row, began) for row in chosen), key=lambda span: (span.start_s, -span.seconds))
+    by_kind: dict[SpanKind, list[Span]] = defaultdict(list)
+    for span in spans:
+        by_kind[span.kind].append(span)
+    device = sorted((*by_kind[SpanKind.KERNEL], *by_kind[SpanKind.TRANSFER]), key=lambda span: span.start_s)
+    return Timeline(
+        tuple(by_kind[SpanKind.OP]),
+        tuple(by_kind[SpanKind.RUNTIME]),
+        tuple(device),
+        tuple(by_kind[SpanKind.ANNOTATION]),
+    )
+
+
+def span_of(trace: Trace, row: int, began_us: float) -> Span:
+    columns = trace.columns
+    kind = KINDS[columns.kind[row]]
+    details = columns.details[row]
+    return Span(
+        kind=kind,
+        name=trace.name_of(row),
+        lane=_lane(trace, columns.lane[row]),
+        start_s=(columns.start_us[row] - began_us) * 1e-6,
+        seconds=columns.us[row] * 1e-6,
+        correlation=_known(columns.correlation[row]),
+        op=_known(columns.external[row]),
+        shape=None if details == NONE else _first_shape(trace.details[details].dims),
+        row=row,
+    )
+
+
+def _lane(trace: Trace, place: int) -> int:
+    """The stream of a device, the thread of a host; where that is no number, the lane's place."""
+    part = trace.lanes[place][1].removeprefix("stream ")
+    return int(part) if part.isdigit() else place
+
+
+def _known(number: int) -> int | None:
+    return None if number == NONE else number
+
+
+@lru_cache(maxsize=1 << 14)
+def _first_shape(dims: bytes) -> tuple[int, ...] | None:
+    """Sizes of the first argument that has any."""
+    try:
+        found = json.loads(dims) if dims else None
+    except (ValueError, RecursionError):
+        return None
+    return _sizes(found) if isinstance(found, list) else None
+
+
+def _sizes(dims: Sequence[Any]) -> tuple[int, ...] | None:
+    """A list of tensors is a list of sizes, and what is no list has none."""
+    for sizes in dims:
+        if isinstance(sizes, list) and sizes:
+            return tuple(sizes) if isinstance(sizes[0], int) else _sizes(sizes)
+    return None

@@ -1,0 +1,523 @@
+"""From somebody's recorded trace to an Exam. Nothing is run: what was not recorded is unknown, and is said to be."""
+
+from collections import Counter as Multiset
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+from gobrrr import schema
+from gobrrr.errors import BadInput
+from gobrrr.exam import Exam, Quality
+from gobrrr.machine.ceilings import Ceilings
+from gobrrr.machine.elsewhere import ceilings_of
+from gobrrr.timing.kernel import Kernel, KernelKind, Sync
+from gobrrr.timing.timeline import Span, SpanKind
+from gobrrr.timing.traces.columns import KINDS, NONE, NUMBER, Trace
+from gobrrr.timing.traces.inflate import Text
+from gobrrr.timing.traces.links import Launched, Step, Steps, find_steps, launched
+from gobrrr.timing.traces.ownership import Host, chain, host_of, module_of, phase_of
+from gobrrr.timing.traces.reading import no_collection, read_trace
+from gobrrr.timing.traces.replay import LEAST_COST, MOST_COST, USUAL_COST, Cost, Play, Request, play, requests_of
+from gobrrr.timing.traces.spans import span_of
+from gobrrr.work.kernel_names import class_of, is_communication, is_tf32, type_of
+from gobrrr.work.op import CountedBy, Op, OpClass, Phase
+from gobrrr.work.recorded import Recorded, recorded
+from gobrrr.work.recorded_ops import CountedOp, Surroundings, counted_op, has_torch, needs_neighbours, unknown_op
+from gobrrr.work.work import Work
+
+Progress = Callable[[int, int, str], None]
+
+MOST_STEPS = 3
+"""Of the recorded steps, spread over all of them, that are played again."""
+
+GRAPH_DOUBT = 0.15
+"""A graph that is recorded kernel by kernel runs otherwise than one that is not: seen to differ by 10 %."""
+
+DOUBT = 0.02
+"""Of a step that the device fills: its clocks."""
+
+LOOK_AHEAD = 4
+"""Ops after a convolution among which the one that takes its result is looked for."""
+
+MOST_HOST_OPS = 50_000
+"""Of one step without a device: no model has more, but a recording of hours without marks between steps may."""
+
+_NO_COST = Cost(0.0, 0.0, 0.0)
+_HOST_KINDS = frozenset(NUMBER[kind] for kind in (SpanKind.OP, SpanKind.RUNTIME, SpanKind.PYTHON, SpanKind.ANNOTATION))
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A recorded step with its host's rows, and how it would run without the profiler."""
+
+    step: Step
+    rows: Sequence[int]
+    requests: Sequence[Request]
+    play: Play
+
+
+def examine_trace(
+    path: Path,
+    *,
+    ceilings: Path | None = None,
+    processes: int | None = None,
+    progress: Progress = lambda _number, _total, _what: None,
+) -> Exam:
+    """Reads it, finds its steps, joins what ran with what asked for it, and counts the work from recorded shapes."""
+    with no_collection():
+        progress(1, 3, "reading the trace")
+        found = _found(read_trace(path, processes=processes))
+        progress(2, 3, "looking for ceilings")
+        limits, source = ceilings_of(_device_name(found.trace, found.device), ceilings)
+        progress(3, 3, "counting its work")
+        return (_device_exam if found.ran else _host_exam)(path, found, limits, source)
+
+
+def exam_or_trace(path: Path) -> Exam:
+    """The kept Exam in this file, or that of the trace in it: an Exam begins with the version of its schema."""
+    try:
+        begun = next(iter(Text(path)), b"")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
+    return schema.read(Exam, path) if b'"schema_version"' in begun[:200] else examine_trace(path)
+
+
+def _found(trace: Trace) -> "Findings":
+    """What ran on the busiest device, by steps."""
+    everything = launched(trace)
+    us = _device_us(trace, everything)
+    device = max(us, key=us.__getitem__, default=None)
+    ran = [one for one in everything if _device(trace, one) == device] if len(us) > 1 else everything
+    notes = [*trace.lost, *([f"it holds {len(us)} devices; this is device {device}"] if len(us) > 1 else [])]
+    return Findings(trace, device, find_steps(trace, ran), len(ran), notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """A trace with what was found in it on the way."""
+
+    trace: Trace
+    device: str | None
+    steps: Steps
+    ran: int
+    """How many kernels and transfers."""
+    notes: list[str]
+
+
+def _device_exam(path: Path, found: Findings, ceilings: Ceilings, source: str) -> Exam:
+    trace, steps = found.trace, found.steps
+    played = [_played(trace, step) for step in _spread([step for step in steps.steps if step.device])]
+    if not any(one.play.step_s > 0 for one in played):
+        raise BadInput(f"{path} is a trace in which no step has kernels that take time")
+    chosen = sorted(played, key=lambda one: one.play.step_s)[len(played) // 2]
+    joined = Joining(trace, chosen).joined()
+    graphs = _graph_share(trace, chosen.step)
+    low, high = _bounds(played, graphs)
+    return Exam(
+        target=path.name,
+        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        device="cuda",
+        serial=False,
+        ceilings=ceilings,
+        ceilings_from=source,
+        window_step_s=tuple(one.play.step_s for one in played),
+        step_interval_s=(low, high),
+        steps=len(steps.steps),
+        step_s_method="replayed",
+        step_profiled_s=play(chosen.requests, _NO_COST).step_s,
+        host_s=min(chosen.play.host_s, median(one.play.step_s for one in played)),
+        kernels=joined.kernels,
+        program=None,
+        dispatched=joined.ops,
+        syncs=tuple(_syncs(trace, chosen)),
+        peak_memory_bytes=trace.peak_bytes,
+        gpu_util_percent=None,
+        quality=_quality(found, chosen, joined, graphs),
+    )
+
+
+def _spread(steps: Sequence[Step]) -> Sequence[Step]:
+    """A few of all; the first one has often just begun to be recorded, so it is left out where there are enough."""
+    rest = steps[1:] if len(steps) > MOST_STEPS else steps
+    every = max(1, len(rest) // MOST_STEPS)
+    return rest[::every][:MOST_STEPS]
+
+
+def _played(trace: Trace, step: Step) -> Played:
+    columns = trace.columns
+    start_us, end_us = step.start_us, step.end_us
+    within = [row for row, moment_us in enumerate(columns.start_us) if start_us <= moment_us < end_us]
+    rows = [row for row in within if columns.kind[row] in _HOST_KINDS]
+    requests = requests_of(trace, step, rows)
+    return Played(step, rows, requests, play(requests, USUAL_COST))
+
+
+def _bounds(played: Sequence[Played], graphs: float) -> tuple[float, float]:
+    """From the most that recording can cost to the least."""
+    ordered = sorted(played, key=lambda one: one.play.step_s)
+    least = play(ordered[0].requests, MOST_COST).step_s
+    most = play(ordered[-1].requests, LEAST_COST).step_s
+    doubt = max(DOUBT, GRAPH_DOUBT * graphs)
+    return least * (1 - doubt), most * (1 + doubt)
+
+
+def _syncs(trace: Trace, chosen: Played) -> Iterable[Sync]:
+    columns = trace.columns
+    for row in chosen.rows:
+        if KINDS[columns.kind[row]] is SpanKind.RUNTIME and "Synchronize" in trace.name_of(row):
+            yield Sync(trace.name_of(row), columns.us[row] * 1e-6, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What ran in a step, and the ops that asked for it."""
+
+    kernels: tuple[Kernel, ...]
+    ops: tuple[Op, ...]
+    linked: frozenset[int]
+    """Places of kernels whose op is known."""
+    shaped: frozenset[int]
+    """Places of kernels whose op's shapes were recorded."""
+
+
+@dataclass(slots=True)
+class Joining:
+    """Kernels to launches to ops; calls that look alike are counted once."""
+
+    trace: Trace
+    chosen: Played
+    counted: dict[tuple[object, ...], CountedOp | None] = field(default_factory=dict)
+
+    def joined(self) -> Joined:
+        trace, step = self.trace, self.chosen.step
+        host = host_of(trace, step, self.chosen.rows)
+        assumed = _usual_type(trace, step)
+        calls = [None if one.call is None else span_of(trace, one.call, step.start_us) for one in step.device]
+        chains = [[] if call is None or _is_graph(call.name) else chain(host, call) for call in calls]
+        owners = self._owners(chains, host, assumed)
+        ops: list[Op] = []
+        places: dict[object, int] = {}
+        kernels: list[Kernel] = []
+        tf32 = self._tf32_owners(step, owners)
+        for one, call, around, owner in zip(step.device, calls, chains, owners, strict=True):
+            key: object = owner.row if owner is not None else ("alone", one.row)
+            if key not in places:
+                places[key] = len(ops)
+                ops.append(self._op(one, call, around, owner, host, assumed, tf32=key in tf32))
+            kernels.append(self._kernel(one, ops[places[key]], places[key]))
+        linked = frozenset(place for place, around in enumerate(chains) if around)
+        shaped = frozenset(
+            place for place in linked if any(trace.columns.details[op.row or 0] != NONE for op in chains[place])
+        )
+        return Joined(tuple(kernels), tuple(ops), linked, shaped)
+
+    def _owners(self, chains: Sequence[list[Span]], host: Host, assumed: str | None) -> list[Span | None]:
+        """Of each kernel the innermost op around it whose work is known.
+
+        One further out is taken only if nothing inside it has been: its work is that of all it calls.
+        """
+        found = [self._innermost(around, host, assumed) for around in chains]
+        inner = {owner.row for owner, around in zip(found, chains, strict=True) if owner and owner is around[0]}
+        outer: defaultdict[int | None, set[int | None]] = defaultdict(set)
+        for around in chains:
+            for place, op in enumerate(around):
+                outer[op.row].update(one.row for one in around[:place])
+        return [
+            None if owner is not None and owner is not around[0] and outer[owner.row] & inner else owner
+            for owner, around in zip(found, chains, strict=True)
+        ]
+
+    def _innermost(self, around: Sequence[Span], host: Host, assumed: str | None) -> Span | None:
+        return next((op for op in around if self._counted(op, around, host, assumed, tf32=False) is not None), None)
+
+    def _tf32_owners(self, step: Step, owners: Sequence[Span | None]) -> set[object]:
+        return {
+            owner.row
+            for one, owner in zip(step.device, owners, strict=True)
+            if owner is not None and is_tf32(self.trace.name_of(one.row))
+        }
+
+    def _counted(
+        self, op: Span, around: Sequence[Span], host: Host, assumed: str | None, *, tf32: bool
+    ) -> CountedOp | None:
+        place = next(place for place, one in enumerate(around) if one is op)
+        caller = around[place + 1] if place + 1 < len(around) else None
+        after = host.ops[op.lane].following(around[-1], LOOK_AHEAD) if needs_neighbours(op.name) else ()
+        key = (op.name, *(self._details(one) for one in (op, caller, *after)), tf32)
+        if key not in self.counted:
+            self.counted[key] = self._count(op, caller, after, assumed, tf32=tf32)
+        return self.counted[key]
+
+    def _details(self, op: Span | None) -> int:
+        return NONE if op is None else self.trace.columns.details[op.row or 0]
+
+    def _count(
+        self, op: Span, caller: Span | None, after: Sequence[Span], assumed: str | None, *, tf32: bool
+    ) -> CountedOp | None:
+        mine = self._recorded(op, assumed)
+        if mine is None:
+            return None
+        theirs = None if caller is None else self._recorded(caller, assumed)
+        following = [found for one in after if (found := self._recorded(one, assumed)) is not None]
+        operands = tuple(one.tensors[0] for one in following if one.tensors)
+        return counted_op(mine, Surroundings(around=theirs, following=operands, tf32=tf32))
+
+    def _recorded(self, op: Span, assumed: str | None) -> Recorded | None:
+        details = self._details(op)
+        if details == NONE:
+            return None
+        found = self.trace.details[details]
+        return recorded(op.name, found.dims, found.strides, found.types, found.values, assumed_type=assumed)
+
+    def _op(
+        self,
+        one: Launched,
+        call: Span | None,
+        around: Sequence[Span],
+        owner: Span | None,
+        host: Host,
+        assumed: str | None,
+        *,
+        tf32: bool,
+    ) -> Op:
+        kernel = self.trace.name_of(one.row)
+        counted = None if owner is None else self._counted(owner, around, host, assumed, tf32=tf32)
+        counted = counted or _by_bytes(self.trace, one.row) or unknown_op(kernel)
+        phase = phase_of(host, around, call)
+        named = owner or (around[0] if around else None)
+        return Op(
+            name=kernel if named is None else named.name,
+            cls=_class(counted.cls, phase, kernel),
+            phase=phase,
+            module=module_of(self.trace, host, around, call),
+            source=None,
+            device="cuda",
+            inputs=counted.inputs,
+            outputs=counted.outputs,
+            counted_by=counted.counted_by,
+            work=counted.work,
+            launches=True,
+        )
+
+    def _kernel(self, one: Launched, op: Op, place: int) -> Kernel:
+        trace, played = self.trace, self.chosen.play
+        columns = trace.columns
+        recorded_s = (columns.start_us[one.row] - self.chosen.step.start_us) * 1e-6
+        return Kernel(
+            name=trace.name_of(one.row),
+            start_s=played.start_s.get(one.row, recorded_s),
+            seconds=columns.us[one.row] * 1e-6,
+            kind=_kind(trace, one.row, op),
+            stream=columns.lane[one.row],
+            launched_s=played.launched_s.get(one.row),
+            fused_from=None,
+            op=place,
+        )
+
+
+def _class(cls: OpClass, phase: Phase, kernel: str) -> OpClass:
+    """As in a live run: an optimizer's pointwise passes are the optimizer, its products stay products."""
+    if is_communication(kernel):
+        return OpClass.COMMUNICATION
+    return OpClass.OPTIMIZER if phase is Phase.OPTIMIZER and cls is not OpClass.CONTRACTION else cls
+
+
+def _by_bytes(trace: Trace, row: int) -> CountedOp | None:
+    """A copy or a fill by the device itself says how much it moves."""
+    details = trace.columns.details[row]
+    moved = None if details == NONE else trace.details[details].moved
+    if moved is None:
+        return None
+    name = trace.name_of(row)
+    work = Work(bytes_read=0 if "Memset" in name else moved, bytes_written=moved)
+    return CountedOp(class_of(name), CountedBy.FORMULA, work, (), ())
+
+
+def _kind(trace: Trace, row: int, op: Op) -> KernelKind:
+    name = trace.name_of(row)
+    if is_communication(name) or op.cls is OpClass.COMMUNICATION:
+        return KernelKind.COMMUNICATION
+    across = KINDS[trace.columns.kind[row]] is SpanKind.TRANSFER and not any(word in name for word in ("DtoD", "PtoP"))
+    return KernelKind.TRANSFER if across else KernelKind.COMPUTE
+
+
+def _usual_type(trace: Trace, step: Step) -> str | None:
+    """Of the elements that most of the device's time goes into, by the kernels' names."""
+    seconds: Multiset[str] = Multiset()
+    for one in step.device:
+        kind = type_of(trace.name_of(one.row))
+        if kind is not None:
+            seconds[kind] += round(trace.columns.us[one.row] * 1e3)
+    return seconds.most_common(1)[0][0] if seconds else None
+
+
+def _host_exam(path: Path, found: Findings, ceilings: Ceilings, source: str) -> Exam:
+    """Of a trace in which nothing ran on a device: the host's ops are what ran."""
+    trace = found.trace
+    step = max(found.steps.steps, key=lambda step: step.end_us - step.start_us)
+    columns = trace.columns
+    rows = [
+        row
+        for row in columns.rows(SpanKind.OP, SpanKind.ANNOTATION)
+        if step.start_us <= columns.start_us[row] < step.end_us
+        and (KINDS[columns.kind[row]] is SpanKind.OP or is_communication(trace.name_of(row)))
+    ]
+    if step.end_us <= step.start_us:
+        raise BadInput(f"{path} is a trace in which nothing takes time")
+    outermost = _outermost(trace, rows)
+    left_out = len(outermost) - MOST_HOST_OPS
+    if left_out > 0:
+        outermost = sorted(outermost, key=columns.us.__getitem__, reverse=True)[:MOST_HOST_OPS]
+        found.notes.append(f"the {left_out} shortest of its ops are left out, and count as overhead")
+    ops = tuple(_host_op(trace, row) for row in outermost)
+    kernels = tuple(_host_kernel(trace, row, step, place) for place, row in enumerate(outermost))
+    step_s = (step.end_us - step.start_us) * 1e-6
+    return Exam(
+        target=path.name,
+        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        device="cpu",
+        serial=False,
+        ceilings=ceilings,
+        ceilings_from=source,
+        window_step_s=(step_s,),
+        steps=len(found.steps.steps),
+        step_s_method="profiled",
+        step_profiled_s=step_s,
+        host_s=None,
+        kernels=kernels,
+        program=None,
+        dispatched=ops,
+        syncs=None,
+        peak_memory_bytes=trace.peak_bytes,
+        gpu_util_percent=None,
+        quality=Quality(
+            linked_share=None,
+            steady=True,
+            growing=False,
+            warnings=(*found.notes, "nothing ran on a device: these are the host's own ops"),
+        ),
+    )
+
+
+def _outermost(trace: Trace, rows: Sequence[int]) -> list[int]:
+    """Of each thread the rows that lie in no other."""
+    columns = trace.columns
+    until: dict[int, float] = {}
+    found: list[int] = []
+    for row in sorted(rows, key=lambda row: (columns.start_us[row], -columns.us[row])):
+        end_us = columns.start_us[row] + columns.us[row]
+        if columns.start_us[row] >= until.get(columns.lane[row], float("-inf")):
+            found.append(row)
+            until[columns.lane[row]] = end_us
+    return found
+
+
+def _host_op(trace: Trace, row: int) -> Op:
+    name = trace.name_of(row)
+    unknown = unknown_op(name)
+    return Op(name, unknown.cls, Phase.OTHER, "", None, "cpu", (), (), CountedBy.UNKNOWN, None, launches=True)
+
+
+def _host_kernel(trace: Trace, row: int, step: Step, place: int) -> Kernel:
+    columns = trace.columns
+    kind = KernelKind.COMMUNICATION if is_communication(trace.name_of(row)) else KernelKind.COMPUTE
+    end_us = min(step.end_us, columns.start_us[row] + columns.us[row])
+    return Kernel(
+        name=trace.name_of(row),
+        start_s=(columns.start_us[row] - step.start_us) * 1e-6,
+        seconds=(end_us - columns.start_us[row]) * 1e-6,
+        kind=kind,
+        stream=columns.lane[row],
+        launched_s=None,
+        fused_from=None,
+        op=place,
+    )
+
+
+# **** devices ****
+
+
+def _device(trace: Trace, one: Launched) -> str:
+    return trace.lanes[trace.columns.lane[one.row]][0]
+
+
+def _device_us(trace: Trace, ran: Sequence[Launched]) -> dict[str, float]:
+    """What each device did, in microseconds."""
+    us: defaultdict[int, float] = defaultdict(float)
+    lane, lasted = trace.columns.lane, trace.columns.us
+    for one in ran:
+        us[lane[one.row]] += lasted[one.row]
+    return {
+        device: sum(us[place] for place in us if trace.lanes[place][0] == device)
+        for device in dict.fromkeys(trace.lanes[place][0] for place in us)
+    }
+
+
+def _device_name(trace: Trace, device: str | None) -> str | None:
+    """As the file lists it; where it lists several and none has the number, they are all of one kind or unknown."""
+    listed = trace.metadata.get("deviceProperties")
+    named = [one for one in listed if isinstance(one, dict) and "name" in one] if isinstance(listed, list) else []
+    own = [str(one["name"]) for one in named if str(one.get("id")) == device]
+    names = {str(one["name"]) for one in named}
+    return own[0] if own else names.pop() if len(names) == 1 else None
+
+
+# **** quality ****
+
+
+def _graph_share(trace: Trace, step: Step) -> float:
+    """Of busy time, in kernels that one launch of a graph asked for."""
+    columns = trace.columns
+    whole_us = sum(columns.us[one.row] for one in step.device)
+    graphs_us = sum(
+        columns.us[one.row] for one in step.device if one.call is not None and _is_graph(trace.name_of(one.call))
+    )
+    return graphs_us / whole_us if whole_us else 0.0
+
+
+def _is_graph(call: str) -> bool:
+    return "GraphLaunch" in call
+
+
+def _quality(found: Findings, chosen: Played, joined: Joined, graphs: float) -> Quality:
+    def share(places: Iterable[int]) -> float | None:
+        whole_s = sum(kernel.seconds for kernel in joined.kernels)
+        return sum(joined.kernels[place].seconds for place in places) / whole_s if whole_s else None
+
+    linked, shaped = share(joined.linked), share(joined.shaped)
+    unlinked = share(place for place, one in enumerate(chosen.step.device) if one.call is None)
+    return Quality(
+        linked_share=linked,
+        steady=True,
+        growing=False,
+        shapes_share=shaped,
+        graph_share=graphs,
+        steps_found_by=found.steps.found_by,
+        warnings=tuple(
+            _warnings(found, linked=linked or 0.0, shaped=shaped or 0.0, graphs=graphs, unlinked=unlinked or 0.0)
+        ),
+    )
+
+
+NOTABLE = 0.02
+"""Of busy time, from which on something that is missing is mentioned."""
+
+
+def _warnings(found: Findings, *, linked: float, shaped: float, graphs: float, unlinked: float) -> Iterable[str]:
+    """What could not be used, each with the change to the recording that would help."""
+    yield from found.notes
+    if not has_torch():
+        yield "torch is not installed here, so no work was counted: pip install 'gobrrr[torch]'"
+    if found.steps.found_by == "whole" and len(found.steps.steps) == 1:
+        yield "no steps were found, so all of it counts as one: call profiler.step() after each step"
+    if unlinked > NOTABLE:
+        yield f"{unlinked:.0%} of the device's time was asked for by calls that are not in the file"
+    if graphs > NOTABLE:
+        yield f"{graphs:.0%} of the device's time ran in graphs, which say nothing of ops: their work is not counted"
+    if linked - shaped > NOTABLE:
+        yield f"{linked - shaped:.0%} of the device's time has ops without shapes: record with record_shapes=True"
+    if linked + graphs + unlinked < 1 - NOTABLE:
+        yield f"{1 - linked - graphs - unlinked:.0%} of the device's time has no op: record ProfilerActivity.CPU too"

@@ -1,0 +1,188 @@
+"""From a trace to a diagnosis: small ones made by hand, and real ones with known truth."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from gobrrr import schema
+from gobrrr.cli import gobrrr
+from gobrrr.diagnose.diagnosis import Diagnosis, diagnose
+from gobrrr.errors import BadInput
+from gobrrr.exam import Exam
+from gobrrr.machine.elsewhere import MEMORY, ceilings_of
+from gobrrr.trace_examination import examine_trace
+from traces import SHARED, Tape, additions, saved, shared
+
+TRACES = sorted(path.relative_to(SHARED).as_posix() for path in SHARED.rglob("*.json.gz")) or ["none.json.gz"]
+
+
+@pytest.fixture(autouse=True)
+def _no_measurements(tmp_path, monkeypatch):
+    """What this machine once measured does not count."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def diagnosed(path) -> Diagnosis:
+    return diagnose(examine_trace(path, processes=1))
+
+
+def truth(name: str) -> dict[str, float]:
+    found: dict[str, float] = json.loads(shared("truth.json").read_text())[name]
+    return found
+
+
+def test_a_step_that_the_device_fills_takes_what_its_kernels_take(tmp_path):
+    made = diagnosed(additions(steps=6, kernel_us=300.0).save(tmp_path / "t.json"))
+    assert made.step_s == pytest.approx(2 * 301e-6, rel=0.01)
+    assert made.limiter == "device"
+    assert made.regime == "bandwidth"
+    assert made.bytes == 2 * 3 * 4 * (1 << 20)
+    assert made.coverage["formula"] == 1
+    assert made.machine.name == "NVIDIA H200"
+    assert made.step_s_low <= made.step_s <= made.step_s_high
+
+
+def test_a_step_that_waits_for_the_host_is_overhead(tmp_path):
+    made = diagnosed(additions(steps=6, kernel_us=2.0).save(tmp_path / "t.json"))
+    assert made.regime == "overhead"
+    assert made.limiter == "host"
+    assert made.step_s < (made.step_profiled_s or 0)
+
+
+def test_seconds_add_to_the_step_and_an_exam_survives_its_file(tmp_path):
+    exam = examine_trace(additions().save(tmp_path / "t.json"))
+    schema.write(exam, tmp_path / "exam.json.gz")
+    made = diagnose(schema.read(Exam, tmp_path / "exam.json.gz"))
+    assert sum(made.seconds.values()) == pytest.approx(made.step_s)
+    assert schema.dumps(made) == schema.dumps(diagnose(exam))
+
+
+def test_without_shapes_work_is_unknown_and_the_report_says_what_to_record(tmp_path):
+    tape = additions()
+    for event in tape.events:
+        event["args"] = {key: value for key, value in event["args"].items() if not key.startswith("Input")}
+    made = diagnosed(tape.save(tmp_path / "t.json"))
+    assert made.coverage["unknown"] == 1
+    assert any("record_shapes=True" in warning for warning in made.quality.warnings)
+
+
+def test_kernels_of_a_graph_have_classes_and_no_work(tmp_path):
+    tape = Tape()
+    for number in range(3):
+        begin = 1000.0 * number
+        tape.step(number, begin, 999.0)
+        tape.number += 1
+        tape.span("call", "cudaGraphLaunch", begin + 10, 20.0, correlation=tape.number)
+        for place in range(8):
+            name = "nvjet_sm90_tst_64x8" if place % 2 else "triton_poi_fused_add_0"
+            tape.kernel(name, begin + 50 + 100 * place, 99.0, correlation=tape.number)
+    made = diagnosed(tape.save(tmp_path / "t.json"))
+    assert set(made.classes) == {"contraction", "elementwise"}
+    assert made.quality.graph_share == 1
+    assert made.coverage["unknown"] == 1
+    assert made.idle_s < 0.3 * made.step_s
+
+
+def test_of_several_devices_the_busiest_is_diagnosed_and_the_others_are_mentioned(tmp_path):
+    tape = additions()
+    for event in additions(kernel_us=1.0).events:
+        if event["cat"] == "kernel":
+            tape.span("kernel", "other", event["ts"], 1.0, pid=1, tid=7, device=1, stream=7, correlation=777)
+    made = diagnosed(tape.save(tmp_path / "t.json"))
+    assert any("2 devices" in warning for warning in made.quality.warnings)
+    assert {row.name for row in made.ops} == {"add_kernel"}
+
+
+def test_a_trace_of_the_host_alone_is_diagnosed(tmp_path):
+    tape = Tape()
+    tape.step(0, 0.0, 100.0)
+    tape.op("aten::mm", 10.0, 60.0)
+    made = diagnosed(tape.save(tmp_path / "t.json"))
+    assert made.busy_s == pytest.approx(60e-6)
+    assert made.step_s == pytest.approx(100e-6)
+
+
+def test_ceilings_of_another_machine_are_its_datasheet_with_a_stated_share():
+    ceilings, source = ceilings_of("NVIDIA H200")
+    assert ceilings.dram_bytes_per_s == pytest.approx(4.8e12 * MEMORY)
+    assert source.startswith("datasheet")
+    assert ceilings_of("A card that nobody knows")[1] == "unknown"
+    assert ceilings_of(None)[0].dram_bytes_per_s is None
+
+
+def test_ceilings_can_be_given_as_a_file(tmp_path):
+    ceilings, _ = ceilings_of("NVIDIA H200")
+    schema.write(ceilings, tmp_path / "machine.json")
+    assert ceilings_of("Any card", tmp_path / "machine.json")[0] == ceilings
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 0, "pid": 0, "tid": 7},
+        {"ph": "X", "cat": "cpu_op", "name": "k", "ts": 1, "dur": 0, "pid": 0, "tid": 7},
+        {"ph": "M", "name": "process_name"},
+    ],
+)
+def test_a_trace_in_which_nothing_takes_time_is_refused(tmp_path, event):
+    with pytest.raises(BadInput, match=r"takes? time"):
+        diagnosed(saved(tmp_path / "t.json", json.dumps([event]).encode()))
+
+
+def test_the_command_prints_a_report_or_data(tmp_path):
+    path = additions(steps=6, kernel_us=300.0).save(tmp_path / "t.json")
+    shown = CliRunner().invoke(gobrrr, ["trace", str(path), "-o", str(tmp_path / "exam.json.gz")])
+    assert shown.exit_code == 0
+    assert "recorded steps" in shown.stdout
+    data = json.loads(CliRunner().invoke(gobrrr, ["trace", str(path), "--json"]).stdout)
+    assert data["step_s_method"] == "replayed"
+    again = json.loads(CliRunner().invoke(gobrrr, ["show", str(tmp_path / "exam.json.gz"), "--json"]).stdout)
+    assert again["seconds"] == data["seconds"]
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_real_traces_are_diagnosed_and_their_seconds_add_up(name):
+    made = diagnosed(shared(name))
+    assert sum(made.seconds.values()) == pytest.approx(made.step_s)
+    assert made.step_s_low <= made.step_s <= made.step_s_high
+
+
+def test_gpt2_is_counted_and_timed_as_it_ran():
+    made, known = diagnosed(shared("gpt2_train_b8x1024_bf16.json.gz")), truth("gpt2_train_b8x1024_bf16")
+    assert made.flops_dense == pytest.approx(known["matmul_flops_per_step"], rel=0.005)
+    assert made.coverage["formula"] >= 0.97
+    assert made.step_s == pytest.approx(known["step_s_without_profiler"], rel=0.15)
+    assert made.step_s_low <= known["step_s_without_profiler"] <= made.step_s_high
+
+
+def test_a_chain_of_pointwise_ops_is_bandwidth():
+    made, known = diagnosed(shared("pointwise_chain.json.gz")), truth("pointwise_chain")
+    assert made.step_s == pytest.approx(known["step_s_without_profiler"], rel=0.1)
+    assert made.shares is not None
+    assert made.shares["bandwidth"] >= 0.95
+
+
+def test_a_graphed_decode_step_is_not_idle():
+    made = diagnosed(shared("llama1b_decode_reduce_overhead.json.gz"))
+    known = truth("llama1b_decode_reduce_overhead")
+    assert made.step_s == pytest.approx(known["step_s_without_profiler"], rel=0.15)
+    assert made.idle_s < 0.2 * made.step_s
+    assert made.limiter == "device"
+
+
+@pytest.mark.parametrize("name", ["v100_resnet50_workers0", "v100_resnet50_workers4", "h100_bert_small", "h100_vit"])
+def test_most_of_what_ran_is_counted_by_formula(name):
+    assert diagnosed(shared(f"public/{name}.json.gz")).coverage["formula"] >= 0.95
+
+
+@pytest.mark.parametrize("name", ["h100_bert_small", "h100_vit"])
+def test_small_models_wait_for_the_host(name):
+    made = diagnosed(shared(f"public/{name}.json.gz"))
+    assert (made.regime, made.limiter) == ("overhead", "host")
+
+
+def test_resnet_costs_what_resnet_costs():
+    """4.09 GMAC an image forward, 3 times that with the backward, less the first layer's image gradient."""
+    made = diagnosed(shared("public/v100_resnet50_workers0.json.gz"))
+    assert made.flops_dense == pytest.approx(32 * 2 * 4.09e9 * 3, rel=0.02)
