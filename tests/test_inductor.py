@@ -120,6 +120,86 @@ def test_eager_and_compiled_agree_on_the_fused_floor(step):
     assert fused_floor(eager, CPU).seconds == pytest.approx(fused_floor(compiled, CPU).seconds, rel=0.05)
 
 
+def counted(function):
+    """Of a compiled function what was dispatched, with its lineage, and the program."""
+    compiled = torch.compile(function)
+    compiled()
+    return counted_program(compiled), dispatched_program(compiled)
+
+
+def bytes_of(ops) -> float:
+    return sum(op.work.bytes for op in ops if op.launches)
+
+
+def test_of_a_tensor_that_a_kernel_works_on_a_part_of_only_the_part_is_counted():
+    x, cache, row = torch.ones(1 << 16), torch.zeros(64, 1024), torch.ones(1024)
+    for step in (lambda: x[:1024] * 2 + 1, lambda: cache[7].copy_(row * 2)):
+        program, dispatched = counted(step)
+        assert bytes_of(traced(program.ops, dispatched.ops).ops) == 2 * 1024 * 4
+
+
+def test_a_compiled_optimizer_is_counted_without_compiling_anew_and_loses_no_op():
+    weight = nn.Parameter(torch.ones(64, 64))
+    optimizer = torch.optim.AdamW([weight], lr=torch.tensor(1e-3))
+
+    @torch.compile
+    def update():
+        optimizer.step()
+
+    def step() -> None:
+        weight.grad = torch.ones(64, 64)
+        update()
+
+    for _ in range(3):
+        step()
+    modules = inductor.generated_modules()
+    program, dispatched = counted_program(step), dispatched_program(step)
+    assert inductor.generated_modules() == modules
+    done = {index for own in traced(program.ops, dispatched.ops).fused_from for index in own}
+    large = [i for i, op in enumerate(program.ops) if op.launches and any(ref.numel > 1 for ref in op.outputs)]
+    assert [program.ops[i].name for i in large if i not in done] == []
+
+
+def test_no_storage_of_a_compiled_step_dies_before_it_is_born():
+    x = torch.ones(256, 256)
+    _, dispatched = counted(lambda: (x.sin() @ x).cos() + 1)
+    assert dispatched.memory.peak_bytes >= 3 * x.nbytes
+
+
+def test_a_step_that_raises_while_it_is_watched_leaves_the_modules_as_they_were(step):
+    before = modules()
+
+    def raising() -> None:
+        step()
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        dispatched_program(raising)
+    assert modules() == before
+
+
+def test_a_module_whose_text_is_gone_is_passed_over(tmp_path):
+    assert inductor._kernels_of(str(tmp_path / "gone.py")) == ()
+
+
+def test_a_template_whose_parameters_have_other_names_is_read_by_their_types():
+    source = """['const float*', 'const float*', 'float*'], r'''
+extern "C" void kernel(const float* X, const float* W, float* Y)
+{"""
+    assert inductor._cpp_access(source) == ((True, False), (True, False), (False, True))
+
+
+def test_calls_that_nobody_sees_are_not_the_hosts_time():
+    """With a wrapper in C++ no call of a kernel passes through Python."""
+    x = torch.ones(1 << 20)
+    with torch._inductor.config.patch(cpp_wrapper=True):
+        compiled = torch.compile(lambda: x.sin() + 1)
+        compiled()
+    made = examine(lambda: compiled, "made.py:up")
+    assert made.quality.linked_share < 0.5
+    assert any("has no op that launched it" in warning for warning in made.quality.warnings)
+
+
 def test_without_compilation_nothing_is_dispatched_but_the_program():
     x = torch.ones(4)
     assert dispatched_program(x.cos) is None

@@ -95,10 +95,40 @@ def test_a_name_that_is_part_of_a_longer_one_is_not_there():
     assert traced(tape.ops, [kernel]).fused_from == ((2, 3),)
 
 
-def test_a_phase_does_not_reach_into_another():
+def test_ops_are_looked_for_in_their_own_phase_first():
     tape = layers(1)
-    backward = [replace(op, phase=Phase.BACKWARD) for op in compiled(tape)]
-    assert traced(placed(tape), backward).fused_from == ((), ())
+    product, kernel = compiled(tape)
+    ran = traced(placed(tape), [replace(kernel, phase=Phase.BACKWARD), product, kernel])
+    assert ran.fused_from == ((), (0,), (1, 2, 3))
+
+
+def test_a_step_that_was_compiled_as_a_whole_has_its_phases_from_the_program():
+    tape = layers(1)
+    program = [replace(op, phase=Phase.OPTIMIZER) for op in placed(tape)]
+    _, kernel = traced(program, compiled(tape)).ops
+    assert kernel.phase is Phase.OPTIMIZER
+
+
+def test_what_has_another_name_between_two_ops_of_a_kernel_is_done_by_it_too():
+    tape = layers(1)
+    program = [replace(op, name="aten::other") if op.name == "aten::gelu" else op for op in placed(tape)]
+    assert traced(program, compiled(tape)).fused_from == ((0,), (1, 2, 3))
+
+
+def test_a_products_op_of_a_compilers_own_does_what_the_programs_does():
+    tape = layers(1)
+    product = replace(compiled(tape)[0], name="mkl::_mkl_linear", work=None, cls=OpClass.OTHER)
+    (made,) = traced(placed(tape)[:1], [product]).ops
+    assert (made.cls, made.counted_by, made.work) == (OpClass.CONTRACTION, CountedBy.DEFAULT, tape.ops[0].work)
+
+
+def test_of_an_operand_larger_than_all_that_its_ops_touch_only_as_much_is_read():
+    tape = Tape()
+    x = tape.tensor(16)
+    tape.pointwise(x, name="exp")
+    whole = replace(tape.ops[0], name="triton_poi_fused_exp_0", inputs=(tape.tensor(4096),), work=None)
+    (made,) = traced(tape.ops, [whole]).ops
+    assert made.work.bytes == 2 * 16 * 4
 
 
 def test_a_kernel_without_lineage_lies_where_its_neighbours_lie_and_moves_its_operands():

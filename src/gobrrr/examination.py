@@ -38,6 +38,7 @@ from gobrrr.timing.steady import (
 from gobrrr.work import compiler_events
 from gobrrr.work.compiler_events import Mark
 from gobrrr.work.lineage import Dispatched, as_written, traced
+from gobrrr.work.op import Op
 from gobrrr.work.padding import padding_share
 from gobrrr.work.placement import one_device
 from gobrrr.work.program import Program
@@ -243,7 +244,7 @@ def _exam(
             linked_share=linked,
             steady=times.warm_up.is_steady,
             growing=times.trend is Trend.GROWS,
-            warnings=(*times.doubts, *_unlinked(linked)),
+            warnings=(*times.doubts, *recordings.doubts, *_unseen(counted.ran.ops), *_unlinked(linked)),
         ),
         gap_before_s=recordings.gap_before_s,
         idle=recordings.idle(len(counted.ran.ops), ceilings, idle_s),
@@ -266,6 +267,13 @@ def _linked_share(kernels: tuple[Kernel, ...]) -> float | None:
     busy_s = sum(kernel.seconds for kernel in kernels)
     linked_s = sum(kernel.seconds for kernel in kernels if kernel.fused_from is not None)
     return linked_s / busy_s if busy_s else None
+
+
+def _unseen(ran: tuple[Op, ...]) -> tuple[str, ...]:
+    """A step may work where nobody looks, as in a thread of its own."""
+    return (
+        () if any(op.launches for op in ran) else ("no op of the step was seen: all of its time passes for the host's",)
+    )
 
 
 def _unlinked(linked_share: float | None) -> tuple[str, ...]:
@@ -293,11 +301,14 @@ def _warned(exam: Exam, sentences: Iterable[str | None]) -> Exam:
 
 
 def _batch_test(workload: Workload, clock: DeviceClock, effort: StepEffort, window_steps: int) -> BatchTest:
+    from gobrrr.work import inductor
+
     step, what = workload.step, "the step with twice the batch"
     try:
-        larger: Workload = user_code(lambda: doubled(workload), what)
-        moved = known_work(_program(partial(blamed, larger.step, what))).bytes
-        pairs = user_code(lambda: alternating_windows(step, larger.step, clock, effort, window_steps), what)
+        with inductor.static_shapes():
+            larger: Workload = user_code(lambda: doubled(workload), what)
+            moved = known_work(_program(partial(blamed, larger.step, what))).bytes
+            pairs = user_code(lambda: alternating_windows(step, larger.step, clock, effort, window_steps), what)
     except ProgramFailed as error:
         return BatchTest((), None, f"{error}; labels and whatever else has the batch belong into Workload(inputs=...)")
     except (Missing, UsageError) as error:

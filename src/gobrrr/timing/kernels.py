@@ -11,6 +11,9 @@ from gobrrr.timing.timeline import Span, SpanKind, Timeline, op_forest
 from gobrrr.work.lineage import Dispatched
 from gobrrr.work.op import Op, OpClass
 
+MOSTLY_FOUND = 0.9
+"""Of the launching ops: an op that is not found is one in a hundred, where autograd uses another name."""
+
 
 def device_kernels(ran: Dispatched, linked: Timeline, timed: Timeline, steps: int) -> tuple[Kernel, ...]:
     """Kernels of one step: what they are from a recording with ops, how long they took from one without.
@@ -86,7 +89,8 @@ def host_kernels(
     """On a CPU an op's own time, less what dispatching and profiling its calls cost; the median of the recordings.
 
     A profiler only ever slows a step. One that was recorded in less than T ran while the machine had fewer other
-    things to do than when T was taken, and is stretched to it: else the difference would pass for the host's.
+    things to do than when T was taken, and is stretched to it: else the difference would pass for the host's. Where
+    many ops were not found, as of a compiler's calls that nobody sees, the rest of the step is theirs: unlinked.
     """
     seconds: dict[int, list[float]] = defaultdict(list)
     starts: dict[int, float] = {}
@@ -97,7 +101,7 @@ def host_kernels(
         for index, node in matched.items():
             seconds[index].append(stretch * own_time(node, spans, dispatch_s + profiler_op_s))
             starts.setdefault(index, node.span.start_s)
-    return tuple(
+    kernels = tuple(
         _kernel(
             ran,
             index,
@@ -106,4 +110,12 @@ def host_kernels(
             launched_s=None,
         )
         for index, values in sorted(seconds.items())
+    )
+    launching = sum(op.launches for op in ran.ops)
+    if len(seconds) >= MOSTLY_FOUND * launching:
+        return kernels
+    rest_s = max(0.0, step_s - sum(kernel.seconds for kernel in kernels))
+    return (
+        *kernels,
+        _kernel(ran, None, Span(SpanKind.KERNEL, "not seen", 0, 0.0, rest_s), start_s=0.0, launched_s=None),
     )

@@ -45,6 +45,12 @@ class Recordings:
         return max(span.end_s for span in spans) - min(span.start_s for span in spans)
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        if self.timed is None or len(asked_for_within(self.timed).device) % RECORDED_STEPS == 0:
+            return ()
+        return ("steps in a row launch different numbers of kernels: kernels are timed under the full profiler",)
+
+    @property
     def gap_before_s(self) -> float | None:
         return None if self.timed is None else gap_before_s(asked_for_within(self.timed), RECORDED_STEPS)
 

@@ -103,14 +103,21 @@ def counted_program() -> Steps[Program]:
     return counter.program()
 
 
+COMPILATIONS = 3
+"""Steps that may compile something while they are counted, so that not all of it was seen; then another is counted."""
+
+
 @stepwise
 def dispatched_program() -> Steps[Program | None]:
     """What is dispatched once compiled, generated kernels among it; None where none is."""
-    if not inductor.has_generated():
-        return None
-    counter = Counter(follows_modules=False)
-    with inductor.ungraphed(), counter, inductor.watched(counter.generated):
-        yield 1
+    for _ in range(COMPILATIONS):
+        if not inductor.has_generated():
+            return None
+        counter, modules = Counter(has_hooks=False), inductor.generated_modules()
+        with inductor.ungraphed(), counter, inductor.watched(counter.generated):
+            yield 1
+        if inductor.generated_modules() == modules:
+            break
     return counter.program() if counter.saw_generated else None
 
 
@@ -124,11 +131,11 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """What is compiled runs compiled: the ops that it still dispatches reach us."""
         return True
 
-    def __init__(self, *, follows_modules: bool = True) -> None:
+    def __init__(self, *, has_hooks: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._ops: list[Op] = []
         self._storages = Storages()
-        self._whereabouts = Whereabouts(follows_modules)
+        self._whereabouts = Whereabouts(has_hooks)
         self._signatures: dict[Any, Signature] = {}
         self._counted: dict[Any, tuple[CountedBy, Work | None]] = {}
         self._dtypes: dict[torch.dtype, str] = {}
@@ -216,7 +223,7 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def generated(self, call: inductor.Generated) -> AbstractContextManager[object]:
         """Notes the call of a generated kernel, whose Work is that of the ops it was made from."""
         place = self._whereabouts.place()
-        self.saw_generated = True
+        self.saw_generated, self._storages.now = True, len(self._ops)
         self._append(
             Op(
                 name=call.name,

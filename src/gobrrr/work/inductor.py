@@ -7,10 +7,12 @@ A compiled graph is a Python module that calls its kernels by global names: `cpp
 """
 
 import re
+import sys
 from ast import literal_eval
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,7 +20,8 @@ from typing import Any
 import torch
 
 _DEFINED = re.compile(r"^(\w+) = async_compile\.(\w+)\(", re.MULTILINE)
-_CPP_ARGUMENTS = re.compile(r"\s*(\[[^\]]*\])")
+_CPP_TYPES = re.compile(r"\s*(\[[^\]]*\])")
+_CPP_PARAMETERS = re.compile(r"kernel\(([^)]*)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +75,42 @@ def has_generated() -> bool:
     return bool(_modules())
 
 
+def generated_modules() -> int:
+    """How many there are: a step that makes more was compiled meanwhile."""
+    return len(_modules())
+
+
 @contextmanager
-def watched(told: Told) -> Iterator[None]:
-    """Every call of a generated kernel passes through `told`; afterwards the modules are as they were."""
+def watched(told: Told, prefix: str = "") -> Iterator[None]:
+    """Every call of a generated kernel, of those whose name begins so, passes through `told`.
+
+    Afterwards the modules are as they were. One that is compiled meanwhile is not watched.
+    """
     with ExitStack() as stack:
         for module in _modules():
-            for kernel in _kernels(Path(module.__file__ or "").read_text()):
-                stack.callback(setattr, module, kernel.name, vars(module)[kernel.name])
-                setattr(module, kernel.name, _StandIn(vars(module)[kernel.name], kernel, told))
+            for kernel in _kernels_of(module.__file__ or ""):
+                if kernel.name in vars(module) and kernel.name.startswith(prefix):
+                    stack.callback(setattr, module, kernel.name, vars(module)[kernel.name])
+                    setattr(module, kernel.name, _StandIn(vars(module)[kernel.name], kernel, told))
         yield
 
 
 def annotated() -> AbstractContextManager[None]:
     """Generated CPU kernels appear in a profile by their names, as Triton's do by themselves."""
-    return watched(_annotation)
+    return watched(_annotation, "cpp_")
 
 
 def _annotation(call: Generated) -> AbstractContextManager[object]:
-    if not call.name.startswith("cpp_"):
-        return nullcontext()
     return torch._C._profiler._RecordFunctionFast(call.name)  # noqa: SLF001 (what Inductor itself uses)
+
+
+def static_shapes() -> AbstractContextManager[object]:
+    """Other sizes are compiled for themselves: else one graph for all sizes would take over the one that there is."""
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()
+    from torch._dynamo import config
+
+    return config.patch(automatic_dynamic_shapes=False)  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -114,13 +133,20 @@ def ungraphed() -> Iterator[None]:
 
 
 def _modules() -> list[ModuleType]:
-    import sys
-
     if "torch._inductor.codecache" not in sys.modules:  # nothing was compiled, and the import is slow
         return []
     from torch._inductor.codecache import PyCodeCache
 
     return [module for module in PyCodeCache.modules if hasattr(module, "call")]
+
+
+@cache
+def _kernels_of(file: str) -> tuple[_Kernel, ...]:
+    """Nothing where the text is gone, as from a temporary folder that was cleaned."""
+    try:
+        return tuple(_kernels(Path(file).read_text(encoding="utf-8")))
+    except OSError:
+        return ()
 
 
 def _kernels(source: str) -> Iterator[_Kernel]:
@@ -136,13 +162,14 @@ def _kernels(source: str) -> Iterator[_Kernel]:
 
 def _cpp_access(source: str) -> tuple[tuple[bool, bool], ...]:
     """A list of C types comes first: what is const is read; what is not is written, and read if it is updated."""
-    types = _CPP_ARGUMENTS.match(source)
-    if types is None:
-        return ()
-    names = re.findall(r"[*\s](\w*ptr\w*|k\w+)(?=[,)])", source[types.end() : source.find("{", types.end())])
+    listed, parameters = _CPP_TYPES.match(source), _CPP_PARAMETERS.search(source)
+    types = literal_eval(listed[1]) if listed else []
+    names = [parameter.split()[-1] for parameter in parameters[1].split(",")] if parameters and parameters[1] else []
+    if len(names) != len(types):
+        names = [""] * len(types)
     return tuple(
-        (kind.startswith("const") or name.startswith("in_"), not kind.startswith("const"))
-        for kind, name in zip(literal_eval(types[1]), names, strict=False)
+        (kind.startswith("const") or name.startswith("in_out_"), not kind.startswith("const"))
+        for kind, name in zip(types, names, strict=True)
     )
 
 

@@ -23,8 +23,20 @@ NEAR = 64
 SAME_FLOPS = 0.1
 """By how much the FLOPs of a product may differ from the program's: a compiler pads odd sizes."""
 
-_PRODUCTS = {"mm": "addmm", "addmm": "mm", "bmm": "baddbmm", "baddbmm": "bmm"}
-"""A compiler takes the bias out of a product, or puts it in."""
+_ALSO = {
+    "mm": ("addmm",),
+    "addmm": ("mm",),
+    "bmm": ("baddbmm",),
+    "baddbmm": ("bmm",),
+    "mkl::_mkl_linear": ("mm", "addmm"),
+    "mkldnn::_linear_pointwise": ("mm", "addmm"),
+    "mkldnn::_convolution_pointwise": ("convolution",),
+}
+"""What an op may do of the program besides its own name: a compiler takes the bias out of a product, or puts it in, and
+has products of its own."""
+
+_LOWERED = {"addcmul": "fma"}
+"""Ops that a compiler writes by another name."""
 
 _LEADING = (
     OpClass.CONTRACTION,
@@ -61,6 +73,8 @@ def traced(program: Sequence[Op], dispatched: Sequence[Op]) -> Dispatched:
             found[kernel].append(index)
         for index, kernel in _attentions_taken_apart(program, dispatched, ours, theirs, found):
             found[kernel].append(index)
+    for index, kernel in (*_across_phases(program, dispatched, found), *_enclosed(program, dispatched, found)):
+        found[kernel].append(index)
     fused_from = tuple(tuple(sorted(set(found[index]))) for index in range(len(dispatched)))
     looking_up = [op for op in program if op.cls is OpClass.INDEXING]
     described = (
@@ -78,6 +92,32 @@ def _aligned_again(
         yield from ((ours[op], theirs[kernel]) for op, kernel in pairs)
         ours = [index for place, index in enumerate(ours) if place not in {op for op, _ in pairs}]
         theirs = [index for place, index in enumerate(theirs) if place not in {kernel for _, kernel in pairs}]
+
+
+def _across_phases(
+    program: Sequence[Op], dispatched: Sequence[Op], found: Mapping[int, list[int]]
+) -> list[tuple[int, int]]:
+    """A step that is compiled as a whole does not say where its phases begin."""
+    done = {index for own in found.values() for index in own}
+    ours = [index for index, op in enumerate(program) if op.launches and index not in done]
+    theirs = [index for index, op in enumerate(dispatched) if is_generated(op) and not found.get(index)]
+    return list(_aligned_again(program, dispatched, ours, theirs))
+
+
+def _enclosed(program: Sequence[Op], dispatched: Sequence[Op], found: Mapping[int, list[int]]) -> list[tuple[int, int]]:
+    """What has another name after compilation, between two ops that one generated kernel does, is done by it too."""
+    kernel_of = {index: kernel for kernel, own in found.items() for index in own if is_generated(dispatched[kernel])}
+    pairs, waiting, before = list[tuple[int, int]](), list[int](), None
+    for index, op in enumerate(program):
+        if index in kernel_of:
+            if kernel_of[index] == before:
+                pairs += [(one, kernel_of[index]) for one in waiting]
+            waiting, before = [], kernel_of[index]
+        elif op.launches and op.cls is not OpClass.CONTRACTION:
+            waiting.append(index)
+        elif op.launches:
+            before = None
+    return [(index, kernel) for index, kernel in pairs if not any(index in own for own in found.values())]
 
 
 def is_generated(op: Op) -> bool:
@@ -126,12 +166,13 @@ def _names_in(op: Op, names: Iterable[str]) -> Iterator[str]:
     """Those of a generated kernel, longest first: what is part of a longer name is not there on its own."""
     if not is_generated(op):
         name = canonical(op.name)
-        yield from (name, _PRODUCTS[name]) if name in _PRODUCTS else (name,)
+        yield from (name, *_ALSO.get(name, ()))
         return
     rest = f"_{op.name.partition('fused_')[2]}"
     for name in names:
-        if f"_{name}_" in rest:
-            rest = rest.replace(f"_{name}_", "_ _")
+        written = next((one for one in (name, _LOWERED.get(name)) if f"_{one}_" in rest), None)
+        if written is not None:
+            rest = rest.replace(f"_{written}_", "_ _")
             yield name
 
 
@@ -172,8 +213,8 @@ def _attentions_taken_apart(
         return
     each = len(products) // len(lost)
     for number, index in enumerate(lost):
-        first, *_, last = products[number * each : (number + 1) * each] * 2
-        yield from ((index, kernel) for kernel in theirs if first <= kernel <= last and not found.get(kernel))
+        part = products[number * each : (number + 1) * each]
+        yield from ((index, kernel) for kernel in theirs if part[0] <= kernel <= part[-1] and not found.get(kernel))
 
 
 def _launching(ops: Sequence[Op], phase: Phase) -> list[int]:
@@ -186,9 +227,14 @@ def _described(op: Op, own: Sequence[Op], looking_up: Sequence[Op]) -> Op:
     Products are done by kernels from a template alone: what lies between those of a written-out attention is none.
     """
     lines = [part.source for part in own if part.source is not None]
-    placed = replace(op, module=_common([part.module for part in own]), source=mode(lines) if lines else None)
+    placed = replace(
+        op,
+        module=_common([part.module for part in own]),
+        source=mode(lines) if lines else None,
+        phase=mode([part.phase for part in own]) if own else op.phase,
+    )
     if not is_generated(op):
-        return placed
+        return placed if op.work is not None or not own else _as_its_ops(placed, own)
     done = own if _multiplies(op) else [part for part in own if part.cls is not OpClass.CONTRACTION]
     counted = bool(done) and all(part.counted_by is CountedBy.FORMULA for part in done)
     return replace(
@@ -197,6 +243,12 @@ def _described(op: Op, own: Sequence[Op], looking_up: Sequence[Op]) -> Op:
         work=_work(op, done, looking_up),
         counted_by=CountedBy.FORMULA if counted else CountedBy.DEFAULT,
     )
+
+
+def _as_its_ops(op: Op, own: Sequence[Op]) -> Op:
+    """An op of a compiler's own that nobody has a formula for does what its ops would do."""
+    work = total(part.work for part in own if part.work is not None)
+    return replace(op, cls=min((part.cls for part in own), key=_LEADING.index), work=work, counted_by=CountedBy.DEFAULT)
 
 
 def _class_by_name(name: str) -> OpClass:
@@ -208,19 +260,24 @@ def _work(kernel: Op, own: Sequence[Op], looking_up: Sequence[Op]) -> Work:
     done = total(op.work for op in own if op.work is not None)
     return replace(
         done,
-        bytes_read=sum(_touched(ref, looking_up, "bytes_read") for ref in dict.fromkeys(kernel.inputs)),
-        bytes_written=sum(_touched(ref, looking_up, "bytes_written") for ref in dict.fromkeys(kernel.outputs)),
+        bytes_read=sum(_touched(ref, own, looking_up, "bytes_read") for ref in dict.fromkeys(kernel.inputs)),
+        bytes_written=sum(_touched(ref, own, looking_up, "bytes_written") for ref in dict.fromkeys(kernel.outputs)),
     )
 
 
-def _touched(operand: TensorRef, looking_up: Sequence[Op], which: str) -> float:
-    """All of an operand, but of a table that an op in its name looks up rows in no more than that op touches."""
+def _touched(operand: TensorRef, own: Sequence[Op], looking_up: Sequence[Op], which: str) -> float:
+    """All of an operand, but of a table that an op in its name looks up rows in no more than that op touches.
+
+    A kernel is given whole tensors where it works on a part of one. What is larger than anything of its type that its
+    ops touch is such a tensor, and no more than the largest of those is touched of it.
+    """
+    parts = [ref.unique_bytes for op in own for ref in (*op.inputs, *op.outputs) if ref.dtype == operand.dtype]
     rows = [
         float(getattr(op.work, which))
         for op in looking_up
         if op.work and any(_alike(ref, operand) for ref in (*op.inputs, *op.outputs))
     ]
-    return min([distinct_bytes([operand]), *rows])
+    return min([distinct_bytes([operand]), *rows, *([max(parts)] if parts else [])])
 
 
 def _alike(one: TensorRef, other: TensorRef) -> bool:

@@ -21,6 +21,7 @@ _OURS = tuple(f"{Path(__file__).parents[1] / part}{os.sep}" for part in ("work",
 _WORKLOAD = str(Path(__file__).parents[1] / "workload.py")
 _COMPILED = "_orig_mod"
 """Where `torch.compile` keeps the module that it wraps; no part of a path that its author would know."""
+_OPTIMIZERS = f"{Path(_TORCH, 'optim')}{os.sep}"
 _CHECKPOINT = str(Path(_TORCH, "utils", "checkpoint.py"))
 
 
@@ -40,8 +41,8 @@ class Whereabouts:
     before the optimizer or the next forward (clipping) are of the phase `other`.
     """
 
-    follows_modules: bool = True
-    """Without, paths stay empty: a compiler would compile anew when hooks on modules appear."""
+    has_hooks: bool = True
+    """Without, paths stay empty and optimizers are known by their frames: a compiler compiles anew if hooks appear."""
     _paths: dict[int, str] = field(default_factory=dict)
     _roots: list[torch.nn.Module] = field(default_factory=list)
     """Held so that no other module takes over an id."""
@@ -57,14 +58,14 @@ class Whereabouts:
     _hooks: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
-        handles = [
+        if not self.has_hooks:
+            return self
+        for handle in (
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module, always_call=True),
             register_optimizer_step_pre_hook(self._enter_optimizer),
             register_optimizer_step_post_hook(self._leave_optimizer),
-        ]
-        if self.follows_modules:
-            handles.append(register_module_forward_pre_hook(self._enter_module))
-            handles.append(register_module_forward_hook(self._leave_module, always_call=True))
-        for handle in handles:
+        ):
             self._hooks.callback(handle.remove)
         return self
 
@@ -85,7 +86,7 @@ class Whereabouts:
         return place
 
     def _phase(self) -> Phase:
-        if self._optimizing:
+        if self._optimizing or (not self.has_hooks and _called_from(_OPTIMIZERS)):
             return Phase.OPTIMIZER
         return Phase.OTHER if self._after_backward else Phase.FORWARD
 
@@ -157,7 +158,7 @@ def line_of(frame: FrameType) -> str:
 def _called_from(filename: str) -> bool:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 (as above)
     while frame is not None:
-        if frame.f_code.co_filename == filename:
+        if frame.f_code.co_filename.startswith(filename):
             return True
         frame = frame.f_back
     return False
