@@ -63,7 +63,6 @@ trace.symlink_to(Path(sys.argv[1]).resolve())
 """,
     """
 analysis = TraceAnalysis(trace_files={0: str(trace)}, trace_dir=str(folder))
-analysis.get_temporal_breakdown(visualize=False)
 analysis.get_gpu_kernel_breakdown(visualize=False)
 """,
 )
