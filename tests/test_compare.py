@@ -74,8 +74,11 @@ def test_the_command_prints_a_view_or_data(tmp_path):
     assert data["ops"][0]["change"] == "slower"
 
 
-def test_a_fed_data_loader_leaves_less_idle():
+def test_a_starved_data_loader_is_named():
     paths = [shared(f"public/v100_resnet50_workers{number}.json.gz") for number in (0, 4)]
     made = compare(*(diagnose(examine_trace(path, processes=1)) for path in paths))
     assert made.speedup > 1.2
     assert made.before.idle_s > 3 * made.after.idle_s
+    cause, pair = next(iter(made.idle_causes_s.items()))
+    assert cause == "data_loading"
+    assert pair.before > 0.5 * made.before.idle_s

@@ -16,6 +16,7 @@ from gobrrr.machine.elsewhere import ceilings_of
 from gobrrr.timing.kernel import Kernel, KernelKind, Sync
 from gobrrr.timing.timeline import Span, SpanKind
 from gobrrr.timing.traces.columns import KINDS, NONE, NUMBER, Trace
+from gobrrr.timing.traces.idleness import idle_shares
 from gobrrr.timing.traces.inflate import Text
 from gobrrr.timing.traces.links import Launched, Step, Steps, find_steps, launched
 from gobrrr.timing.traces.ownership import Host, chain, host_of, module_of, phase_of
@@ -136,6 +137,7 @@ def _device_exam(path: Path, found: Findings, ceilings: Ceilings, source: str) -
         peak_memory_bytes=trace.peak_bytes,
         gpu_util_percent=None,
         quality=_quality(found, chosen, joined, graphs),
+        idle=idle_shares(trace, chosen.step, chosen.rows),
     )
 
 

@@ -61,6 +61,8 @@ class Comparison:
     seconds: Mapping[str, Pair]
     """By regime, and how much of the overhead was idle."""
     shares: Mapping[str, Pair]
+    idle_causes_s: Mapping[str, Pair]
+    """What the hosts did while the devices were idle, the largest change first."""
     ops: tuple[OpChange, ...]
     """The largest change first."""
 
@@ -80,8 +82,14 @@ def compare(before: Diagnosis, after: Diagnosis, *, across_machines: bool = Fals
         speedup=before.step_s / after.step_s if same else None,
         seconds={name: Pair(before.seconds.get(name), after.seconds.get(name)) for name in before.seconds},
         shares={name: Pair(_share(before, name), _share(after, name)) for name in before.seconds},
+        idle_causes_s=_causes(before.idle_causes_s or {}, after.idle_causes_s or {}),
         ops=tuple(_changes(before, after, same=same)),
     )
+
+
+def _causes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Pair]:
+    pairs = {cause: Pair(before.get(cause, 0.0), after.get(cause, 0.0)) for cause in {**before, **after}}
+    return dict(sorted(pairs.items(), key=lambda item: -abs((item[1].after or 0.0) - (item[1].before or 0.0))))
 
 
 def _side(one: Diagnosis) -> Side:

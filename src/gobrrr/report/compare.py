@@ -1,5 +1,7 @@
 """The terminal view of a Comparison."""
 
+from collections.abc import Iterator
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +18,7 @@ def render(comparison: Comparison, next_command: str) -> RenderableType:
         Text(f"  {verdict(comparison)}", style="bold"),
         "",
         _where(comparison),
+        *(Text(line) for line in _idle(comparison)),
         "",
         _ops(comparison),
         "",
@@ -45,6 +48,16 @@ def _where(comparison: Comparison) -> Table:
             share = comparison.shares[name]
             table.add_row(name, *seconds, units.percent(share.before, 0), units.percent(share.after, 0))
     return table
+
+
+def _idle(comparison: Comparison) -> Iterator[str]:
+    """Of causes that are there at all; the one that changed most leads."""
+    if comparison.same_machine and comparison.idle_causes_s:
+        parts = (
+            f"{cause.replace('_', ' ')} {units.seconds(pair.before)} → {units.seconds(pair.after)}"
+            for cause, pair in comparison.idle_causes_s.items()
+        )
+        yield f"idle: {', '.join(parts)}"
 
 
 def _ops(comparison: Comparison) -> Table:
