@@ -198,7 +198,7 @@ def test_ceilings_take_the_place_of_the_sheet():
     )  # fmt: skip
     device, host = machine(datasheets.find("h200-sxm"), [measured])
     assert device.dram_bytes_per_s == 4.3e12
-    assert host.dispatch_s == 5e-6
+    assert 5e-6 < host.dispatch_s < hosts.DISPATCH_S
     shape = Product(16384, 16384, 16384)
     one = calibrated(H200, measured)
     from gobrrr.predict.product import tile_rate

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import NamedTuple
 
 from gobrrr.machine.ceilings import Ceilings
@@ -69,7 +70,9 @@ def host_of(accelerator: Accelerator) -> Host:
 
 
 def calibrated(host: Host, ceilings: Ceilings) -> Host:
-    return Host(ceilings.dispatch_s or host.dispatch_s, ceilings.graph_replay_s or host.replay_s)
+    """Half way, in ratio, to what was measured: on one H200's host a dispatch took 6.2 to 9.4 µs within an hour."""
+    measured = ceilings.dispatch_s or host.dispatch_s
+    return Host(sqrt(measured * host.dispatch_s), ceilings.graph_replay_s or host.replay_s)
 
 
 def waits(op: Op) -> bool:
