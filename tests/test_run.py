@@ -250,11 +250,3 @@ def test_step_by_overrides(tmp_path):
         for by in ((), ("--step-by", "backward"))
     }
     assert found == {(): 3, ("--step-by", "backward"): 1}
-
-
-def test_c_while_it_runs_reports(tmp_path):
-    sends = "import threading\nthreading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()"
-    ran = attended(tmp_path, written(tmp_path, LOOP, sends, "while True: step(torch.ones(3, 4))"))
-    assert ran.code == 130
-    assert "next: gobrrr show last" in ran.err
-    assert ran.err.rstrip().endswith("KeyboardInterrupt")

@@ -146,8 +146,9 @@ class Attendant:
             self._give_up(str(error))
         except Exception:  # noqa: BLE001 (a bug of ours is not the program's)
             self._give_up(f"the error below is a bug of gobrrr's, please report it\n{traceback.format_exc()}")
-        except BaseException:  # ^C, which is the program's to handle
-            self._leave()
+        except KeyboardInterrupt:  # the program's to handle
+            if not self._over:
+                self._give_up("interrupted before the verdict")
             raise
         finally:
             self._busy = False
@@ -167,7 +168,12 @@ class Attendant:
 
     def _finish(self, exam: Exam) -> None:
         self._leave()
-        self._report(self._completed(exam))
+        exam = self._completed(exam)
+        try:
+            self._report(exam)
+        except KeyboardInterrupt:  # what was meant for the program shall not cost the verdict
+            self._report(exam)
+            raise
         if self._stop:
             raise Stopped(0)
 

@@ -9,10 +9,7 @@ from gobrrr.machine.identity import Machine
 
 @contextmanager
 def undisturbed(machine: Machine) -> Iterator[None]:
-    """Random state, gradient and inference mode, autocast, current device and garbage collection survive.
-
-    Memory goes back.
-    """
+    """Random state, gradient and inference mode, autocast, device and garbage collection survive; memory goes back."""
     import torch
 
     with ExitStack() as stack:
