@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("names", nargs="*")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     file = asked.folder / "table.json"
     rows = {one.name: one for one in schema.read(Table, file).rows} if asked.names and file.exists() else {}
