@@ -4,7 +4,7 @@
     python benchmarks/patients.py tests/data/patients/h200 --device cuda
 
 Exams go into the folder, the table beside them as `table.json`. Names after it take only the patients whose code or
-name contains one of them, and leave the others' rows as they are.
+name contains one of them. Without a device nothing is run, and the table is made again from the Exams that are there.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import ClassVar
 import torch
 
 from gobrrr import schema, units
-from gobrrr.diagnose.diagnosis import Diagnosis, diagnose
+from gobrrr.diagnose.diagnosis import diagnose
 from gobrrr.errors import GobrrrError
 from gobrrr.exam import Exam
 from gobrrr.examination import examine
@@ -28,6 +28,8 @@ from gobrrr.workload import load_factory
 
 EFFORT = StepEffort(warmup_steps=30, warmup_s=3, window_s=0.2, window_steps=5, windows=10, budget_s=4)
 """Sixty examinations are to take minutes."""
+
+TWINS = ("sick", "healthy")
 
 TRIES = 4
 
@@ -65,7 +67,7 @@ class Table:
     VERSION: ClassVar[int] = 1
 
     machine: str
-    torch: str
+    torch: str | None
     rows: tuple[Row, ...]
 
 
@@ -96,12 +98,8 @@ def quietest(patient: Patient, twin: str) -> Exam:
 
 
 def row(patient: Patient, folder: Path) -> Row:
-    found: dict[str, Diagnosis] = {}
-    for twin in ("sick", "healthy"):
-        exam = quietest(patient, twin)
-        schema.write(exam, path(folder, patient, twin))
-        found[twin] = diagnose(exam)
-    sick, healthy = found["sick"], found["healthy"]
+    """From the Exams that are kept."""
+    sick, healthy = (diagnose(schema.read(Exam, path(folder, patient, twin))) for twin in TWINS)
     own = next((one for one in sick.findings if one.code == patient.code), None)
     return Row(
         code=patient.code,
@@ -125,32 +123,34 @@ def told(one: Row) -> str:
     )
 
 
+def recorded(patient: Patient, folder: Path) -> None:
+    try:
+        for twin in TWINS:
+            schema.write(quietest(patient, twin), path(folder, patient, twin))
+        print(told(row(patient, folder)), flush=True)
+    except GobrrrError as error:
+        print(f"{patient.code} {patient.name}: {error}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
+    parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("names", nargs="*")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-    file = asked.folder / "table.json"
-    rows = {one.name: one for one in schema.read(Table, file).rows} if asked.names and file.exists() else {}
-    for patient in (*ALL, EVERYTHING):
-        label = f"{patient.code} {patient.name}"
-        if asked.device in patient.devices and (not asked.names or any(name in label for name in asked.names)):
-            try:
-                rows[patient.name] = row(patient, asked.folder)
-            except GobrrrError as error:
-                print(f"{label}: {error}", flush=True)
-                continue
-            print(told(rows[patient.name]), flush=True)
-            ordered = sorted(rows.values(), key=lambda one: one.code or "all")
-            schema.write(Table(machine(), torch.__version__, tuple(ordered)), file)
-    agree = [one.within for one in rows.values() if one.within is not None]
+    everyone = (*ALL, EVERYTHING)
+    for patient in everyone:
+        wanted = not asked.names or any(name in f"{patient.code} {patient.name}" for name in asked.names)
+        if asked.device in patient.devices and wanted:
+            recorded(patient, asked.folder)
+    there = [each for each in everyone if all(path(asked.folder, each, twin).exists() for twin in TWINS)]
+    rows = [row(patient, asked.folder) for patient in there]
+    machine = schema.read(Exam, path(asked.folder, there[0], "sick")).ceilings
+    schema.write(Table(machine.device, machine.torch, tuple(rows)), asked.folder / "table.json")
+    agree = [one.within for one in rows if one.within is not None]
+    print(*(told(one) for one in rows), sep="\n")
     print(f"{sum(agree)} of {len(agree)} stakes are within a factor {FACTOR} of what the twin gains")
-
-
-def machine() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 
 
 if __name__ == "__main__":

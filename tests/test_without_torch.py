@@ -73,6 +73,12 @@ def test_an_exam_is_shown_to_a_person(python):
     assert shown.stdout.rstrip().splitlines()[-1].endswith("--json")
 
 
+def test_findings_are_explained(python):
+    told = typed(python, "explain", "B301")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.startswith("B301 fp32 matmuls where faster units exist\n")
+
+
 def test_the_json_is_what_this_environment_says_of_it(python):
     shown = typed(python, "show", str(RECORDED), "--json")
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -80,7 +86,7 @@ def test_the_json_is_what_this_environment_says_of_it(python):
     assert json.loads(shown.stdout) == here
 
 
-@pytest.mark.parametrize("args", [("examine", "mine.py:make"), ("demo",), ("count", "mine.py:make")])
+@pytest.mark.parametrize("args", [("examine", "mine.py:make"), ("demo",), ("demo", "B201"), ("count", "mine.py:make")])
 def test_what_needs_torch_says_so(python, args, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("")

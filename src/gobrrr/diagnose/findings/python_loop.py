@@ -15,10 +15,11 @@ LEAST = 8
 """Rounds. Queries, keys and values are three, the gates of a cell four; heads, samples and experts are more."""
 
 SHORT = 4
-"""Dispatches: an op that takes longer than so many fills the device by itself, and a loop of those costs little."""
+"""Times what the host pays for an op: one that takes longer fills the device by itself, and a loop of those costs
+little."""
 
-NOTABLE = 0.05
-"""Of the step, that asking again and again takes at the least."""
+NOTABLE = 0.02
+"""Of the step, that asking again and again takes at the least: as much as can be told from noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class Loop:
         "backward, and the least that a kernel takes; B101 and B103 count the same seconds."
     ),
     reads=(
-        "at least 8 calls of one op from one line of one module with equal shapes, no call depending on another, "
-        "each shorter than four dispatches, together 5 % of the step to ask for"
+        "at least 8 calls of one op from one line of one module with equal shapes, no call depending on another, each "
+        "shorter than four times what asking for it takes, together 2 % of the step to ask for"
     ),
     treatment="one op on a stacked tensor: einsum, bmm, torch.stack, torch.vmap, grouped products for experts",
     fix="""
@@ -52,7 +53,7 @@ def python_loop(case: Case) -> Stake | None:
     program = case.exam.program
     if program is None or case.flow is None or case.exam.dispatched:
         return None
-    found = list(loops(program.ops, case.flow, _seconds_by_op(case.kernels), SHORT * case.dispatch_s))
+    found = list(loops(program.ops, case.flow, _seconds_by_op(case.kernels), SHORT * case.op_s))
     repeated = [(loop, _of_loop(loop, case.kernels)) for loop in found]
     host_s = sum(_asked(loop, program.ops) * (1 - 1 / loop.rounds) for loop in found) * case.op_s
     if host_s < NOTABLE * case.exam.step_s:
