@@ -27,7 +27,7 @@ from gobrrr.predict.what_if import check, parse
 from gobrrr.work.op import CountedBy, Op, OpClass, Phase, TensorRef
 from gobrrr.work.work import Work
 
-EXAMS = Path(__file__).parent.parent / "benchmarks" / "results" / "h200" / "exams"
+EXAMS = Path(__file__).parent / "data" / "exams"
 H200 = from_datasheet(datasheets.find("h200-sxm"))
 
 

@@ -53,8 +53,8 @@ def test_while_the_host_limits_fusing_kernels_gains_nothing():
 
 
 def test_attention_is_found_unfused_where_the_compiler_lost_flash_and_not_before():
-    assert "B202" not in at_stake(recorded("bert_large"))
-    assert at_stake(recorded("bert_large_compiled"))["B202"][1] > 10e-3
+    assert not {"B202", "B203"} & at_stake(recorded("bert_large")).keys()
+    assert at_stake(recorded("bert_large_compiled"))["B203"][1] > 10e-3
 
 
 def test_eager_and_compiled_are_measured_by_one_fused_floor():
