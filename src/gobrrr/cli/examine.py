@@ -10,7 +10,6 @@ import click
 from gobrrr import schema
 from gobrrr.cli.selection import selected_rules, selecting
 from gobrrr.cli.show import present
-from gobrrr.errors import UsageError
 
 if TYPE_CHECKING:
     from gobrrr.exam import Exam
@@ -40,8 +39,6 @@ def command(target: str, *, batch_test: bool, select: str, ignore: str, output: 
     kept = kept_as(exam) if output is None else str(output)
     following = f"gobrrr examine {target} -o exam.json.gz" if kept is None else f"gobrrr show {kept}"
     present(exam, following, as_json=as_json, rules=rules)
-    if exam.batch_test is not None and exam.batch_test.problem is not None:
-        raise UsageError(exam.batch_test.problem)
 
 
 def examined(
