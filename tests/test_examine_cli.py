@@ -96,7 +96,9 @@ def test_labels_in_the_loss_are_told_and_the_examination_is_shown_all_the_same(g
     code, out, _ = gobrrr("examine", written(CLOSED), "--batch-test")
     assert code == 0
     assert "where the time goes" in out
-    assert "doubt: there is no batch test: the step with twice the batch raised ValueError at mine.py:7" in out
+    assert "doubt: there is no batch test: the step with twice the batch raised ValueError at mine.py:7" in " ".join(
+        out.split()
+    )
     again = json.loads(gobrrr("show", "--json")[1])
     assert again["batch_test"] is None
     assert again["quality"]["warnings"][-1].endswith("belong into Workload(inputs=...)")
