@@ -48,7 +48,7 @@ OPERAND = ("program", "ops", 0, "inputs", 0)
     ("place", "value", "named"),
     [
         (("window_step_s",), [], "number of windows"),
-        (("window_step_s",), [0, 0], "window's step time"),
+        (("window_step_s",), [0, 0], "the step time is"),
         (("window_step_s",), [1e-3, -1e-3], "window's step time"),
         (("step_interval_s",), [-1, 1], "interval"),
         (("batch_test", "pairs_s"), [[0, 1]], "batch test"),
@@ -113,3 +113,8 @@ def test_whatever_is_changed_in_an_exam_it_is_diagnosed_or_refused(data, leaf):
 def test_an_op_whose_operands_are_not_what_its_name_says_is_diagnosed(name, operands):
     op = ("program", "ops", 0)
     assert shown(edited(((*op, "name"), name), ((*op, "cls"), "contraction"), ((*op, "inputs"), operands)))
+
+
+def test_a_recorded_step_may_have_held_no_kernels():
+    """As the first of a trace: the median tells what a step takes."""
+    assert schema.from_document(Exam, edited((("window_step_s",), [0, 1e-3, 1e-3]))).step_s == 1e-3

@@ -32,6 +32,7 @@ MOST_LEVELS = 100
 """Of modules within modules: models have a dozen."""
 
 ROUNDING = 1e-6
+"""What sums of shares may miss."""
 
 
 class Bound(NamedTuple):
@@ -42,8 +43,11 @@ class Bound(NamedTuple):
 
 
 def refuse_impossible(exam: "Exam") -> None:
-    """Raises a BadInput that names the first thing that cannot be; what is unknown can."""
-    for what, low, high, values in (*_times(exam), *_shares(exam), *_ceilings(exam.ceilings), *_counts(exam)):
+    """Raises a BadInput that names the first thing that cannot be; what is unknown can.
+
+    One after the other: there is no step time, for one, unless there are windows.
+    """
+    for what, low, high, values in chain(_times(exam), _shares(exam), _ceilings(exam.ceilings), _counts(exam)):
         if any(value is not None and not low <= value <= high for value in values):
             raise BadInput(f"the Exam is damaged: {what} is not from {low:g} to {high:g}")
 
@@ -51,10 +55,11 @@ def refuse_impossible(exam: "Exam") -> None:
 def _times(exam: "Exam") -> Iterator[Bound]:
     test = exam.batch_test
     yield Bound("the number of windows", 1, inf, [len(exam.window_step_s)])
-    yield Bound("a window's step time", LEAST_S, MOST_S, exam.window_step_s)
+    yield Bound("a window's step time", 0, MOST_S, exam.window_step_s)
+    yield Bound("the step time", LEAST_S, MOST_S, [exam.step_s])
     yield Bound("a step time of the batch test", LEAST_S, MOST_S, chain(*(() if test is None else test.pairs_s)))
     yield Bound("the step time's interval", 0, MOST_S, exam.step_interval_s or ())
-    yield Bound("the host's time", 0, MOST_S, [exam.host_s])
+    yield Bound("the host's time", -MOST_S, MOST_S, [exam.host_s])  # below 0 where threads wait side by side
     yield Bound("the profiled step's time", 0, MOST_S, [exam.step_profiled_s])
     yield Bound("the time of a kernel", 0, MOST_S, (one.seconds for one in exam.kernels))
     yield Bound("the start of a kernel", -MOST_S, MOST_S, (one.start_s for one in exam.kernels))
@@ -65,10 +70,10 @@ def _times(exam: "Exam") -> Iterator[Bound]:
 
 def _shares(exam: "Exam") -> Iterator[Bound]:
     idle, quality = exam.idle or {}, exam.quality
-    yield Bound("a share of the idle time", 0, 1 + ROUNDING, [*idle.values(), sum(idle.values())])
+    yield Bound("a share of the idle time", -ROUNDING, 1 + ROUNDING, [*idle.values(), sum(idle.values())])
     yield Bound("the share of padding", 0, 1, [exam.padding])
     shares = [quality.linked_share, quality.shapes_share, quality.graph_share]
-    yield Bound("a share of the busy time", 0, 1 + ROUNDING, shares)
+    yield Bound("a share of the busy time", -ROUNDING, 1 + ROUNDING, shares)
 
 
 def _ceilings(ceilings: "Ceilings") -> Iterator[Bound]:
