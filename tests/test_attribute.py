@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,20 @@ def shared_by_moments(kernels: list[Kernel]) -> list[float]:
 @given(KERNELS)
 def test_every_instant_is_shared_by_those_that_compute_in_it(kernels):
     assert shared_seconds(kernels) == pytest.approx(shared_by_moments(kernels))
+
+
+TIMES = st.floats(0, 10)
+
+
+@given(st.lists(st.builds(lambda at, s, kind: kernel(at, s, kind=kind), TIMES, TIMES, st.sampled_from(KernelKind))))
+def test_every_stretch_between_two_moments_is_shared_by_those_that_hold_it(kernels):
+    seconds = [0.0] * len(kernels)
+    for start, end in pairwise(sorted(at for one in kernels for at in (one.start_s, one.start_s + one.seconds))):
+        running = [i for i, one in enumerate(kernels) if one.start_s <= start < end <= one.start_s + one.seconds]
+        computing = [i for i in running if kernels[i].kind is COMPUTE]
+        for i in computing or running:
+            seconds[i] += (end - start) / len(computing or running)
+    assert shared_seconds(kernels) == pytest.approx(seconds, abs=1e-12)
 
 
 @given(KERNELS)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gobrrr import schema
 from gobrrr.diagnose.diagnosis import diagnose, leading_regime, limiter
-from gobrrr.exam import Exam
+from gobrrr.exam import BatchTest, Exam
 from gobrrr.timing.kernel import KernelKind
 from gobrrr.work.op import OpClass, Phase
 from gobrrr.work.program import Program
@@ -237,6 +237,32 @@ def test_kernels_that_do_not_fit_into_the_step_are_scaled_then_doubted_then_not_
     assert any("times as long as the step" in warning for warning in found.quality.warnings) is warned
     assert (found.shares is not None) is shared
     assert found.regime == ("communication" if shared else "unknown")
+
+
+# Doubts that a reader of the JSON gets too
+
+
+def doubts(made: Exam) -> str:
+    return " | ".join(diagnose(made).quality.warnings)
+
+
+def test_a_step_quicker_than_a_floor_is_doubted_once():
+    program = small_program()
+    as_run_s, fused_s = (getattr(diagnose(one_after_another(program, [1.0, 1.0], 3.0)), name) for name in FLOORS)
+    for step_s, said in (
+        (as_run_s, ""),
+        (as_run_s / 1.1, "quicker than the floors of its kernels"),
+        (fused_s / 1.1, "quicker than its floor;"),
+    ):
+        found = doubts(one_after_another(program, [step_s / 3, step_s / 3], step_s))
+        assert (found.startswith(said) and found.count("quicker") == 1) if said else not found
+
+
+FLOORS = ("as_run_floor_s", "fused_floor_s")
+
+
+def test_why_there_is_no_batch_test_is_a_doubt():
+    assert "there is no batch test: too large" in doubts(exam(kernel(), batch_test=BatchTest((), None, "too large")))
 
 
 # FLOPs

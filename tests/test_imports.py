@@ -16,7 +16,7 @@ LAYERS = (
     ("workload",),
     ("machine", "work"),
     ("timing",),
-    ("exam",),
+    ("bounds", "exam"),
     ("examination", "trace_examination", "diagnose", "history"),
     ("predict",),
     ("treat",),

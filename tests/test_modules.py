@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.diagnose.attribute import Attributed, attribute
+from gobrrr.diagnose.floor import Floor, Level
 from gobrrr.diagnose.modules import ModuleNode, largest, module_tree, together
-from test_exam import doing, exam, in_modules, small_program
+from gobrrr.diagnose.regime import Regime
+from gobrrr.timing.kernel import KernelKind
+from test_exam import in_modules, kernel, small_program
 
 
 def held(*by_module: tuple[str, float]) -> list[Attributed]:
@@ -87,15 +90,30 @@ def test_a_module_that_only_calls_another_is_passed_over():
     assert (line.depth, line.label) == (0, "Net.inner.core")
 
 
-def test_floors_are_of_the_kernels_that_have_one():
-    program, places = small_program(), ("Net", "Net", "Net", "Odd")
-    unknown = replace(program.ops[0], work=None)
-    ops = [replace(op, module=place) for op, place in zip((*program.ops, unknown, unknown), places, strict=True)]
-    kernels, _ = attribute(exam(*(doing(i, op, i, 0.5) for i, op in enumerate(ops)), dispatched=tuple(ops)))
+def floors(*known: tuple[str, bool, float]) -> dict[str, float | None]:
+    """By module, of kernels in it with a floor of 1 or none, so many seconds long."""
+    op, one = small_program().ops[0], Floor(1.0, Regime.COMPUTE, Level.MATRIX)
+    kernels = [
+        Attributed(kernel(0, seconds), replace(op, module=module), 1.0, seconds, one if has else None, None)
+        for module, has, seconds in known
+    ]
     tree = module_tree(kernels)
-    floors = {node.path: node.floor_s for node in everywhere(tree)}
-    assert floors["Net"] == pytest.approx(sum(one.floor.seconds for one in kernels if one.floor is not None))
-    assert floors["Odd"] is None
+    return {node.path: node.floor_s for root in (tree, together([tree])) for node in everywhere(root)}
+
+
+def test_a_module_has_a_floor_if_all_of_its_kernels_have_one():
+    found = floors(("Net.0", True, 2.0), ("Net.0", True, 2.0), ("Net.1", True, 2.0), ("Net.1", False, 2.0))
+    assert found == {"": None, "Net": None, "Net.0": 2.0, "Net.1": None, "Net.*": None}
+
+
+def test_a_percent_of_the_time_may_be_without_a_floor():
+    found = floors(("Net.0", True, 100.0), ("Net.1", False, 0.5))
+    assert found == {"": 1.0, "Net": 1.0, "Net.0": 1.0, "Net.1": None, "Net.*": 1.0}
+
+
+def test_a_module_that_only_transfers_has_no_floor():
+    copy = Attributed(kernel(0, 1.0, kind=KernelKind.TRANSFER), None, 1.0, 1.0, None, None)
+    assert module_tree([copy]).floor_s is None
 
 
 def test_a_step_without_modules_has_no_lines():

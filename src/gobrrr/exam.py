@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gobrrr.errors import BadInput
+from gobrrr.bounds import refuse_impossible
 from gobrrr.machine.ceilings import Ceilings
 from gobrrr.machine.doubts import Doubt
 from gobrrr.stats import Interval, Sample
@@ -104,9 +104,7 @@ class Exam:
 
     def __post_init__(self) -> None:
         """An Exam is a file, and files come from strangers."""
-        ops = range(0 if self.program is None else len(self.program.ops))
-        if self.program is not None and any(i not in ops for one in self.kernels for i in one.fused_from or ()):
-            raise BadInput("the Exam is damaged: a kernel in it does an op that its program does not have")
+        refuse_impossible(self)
 
     @property
     def ran(self) -> tuple[Op, ...]:

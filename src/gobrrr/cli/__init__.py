@@ -7,6 +7,7 @@ from io import TextIOWrapper
 
 import click
 
+from gobrrr.cli.terminal import printable, say
 from gobrrr.errors import BUG, GobrrrError, Interrupted, Missing
 
 # The help lines stand here so that `gobrrr --help` imports click and nothing else.
@@ -64,18 +65,19 @@ def main() -> None:
     except click.ClickException as error:
         asked = getattr(error, "ctx", None)
         message = " ".join(error.format_message().split())
-        click.echo(f"gobrrr: {message} Try '{asked.command_path if asked else 'gobrrr'} --help'.", err=True)
+        say(f"{message} Try '{asked.command_path if asked else 'gobrrr'} --help'.")
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("gobrrr: interrupted", err=True)
+        say("interrupted")
         code = Interrupted.exit_code
     except GobrrrError as error:
-        click.echo(f"gobrrr: {error}", err=True)
+        say(str(error))
         code = error.exit_code
     except OSError as error:
-        click.echo(f"gobrrr: {error}", err=True)
+        say(str(error))
         code = Missing.exit_code
     except Exception:  # noqa: BLE001 (the last resort)
-        click.echo(traceback.format_exc() + "gobrrr: the error above is a bug of gobrrr's, please report it", err=True)
+        click.echo(printable(traceback.format_exc()), err=True, nl=False)
+        say("the error above is a bug of gobrrr's, please report it")
         code = BUG
     sys.exit(code)

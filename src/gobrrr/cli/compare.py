@@ -1,10 +1,12 @@
 """`gobrrr compare`."""
 
 from pathlib import Path
+from shlex import quote
 
 import click
 
 from gobrrr import schema
+from gobrrr.cli.terminal import show_page
 
 
 @click.command("compare")
@@ -23,8 +25,6 @@ def command(before: Path, after: Path, *, across_machines: bool, as_json: bool) 
     if as_json:
         click.echo(schema.dumps(comparison))
         return
-    from rich.console import Console
-
     from gobrrr.report.compare import render
 
-    Console(highlight=False).print(render(comparison, f"gobrrr compare {before} {after} --json"))
+    show_page(render(comparison, f"gobrrr compare {quote(str(before))} {quote(str(after))} --json"))

@@ -1,6 +1,7 @@
 """`gobrrr demo`."""
 
 import os
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -44,7 +45,7 @@ def command(code: str, *, healthy: bool, as_json: bool) -> None:
         from gobrrr.patients import transformer
 
         target = f"{os.path.relpath(transformer.__file__)}:training"
-        _demonstrate(target, "", f"gobrrr examine {target} --batch-test", as_json=as_json)
+        _demonstrate(target, "", f"gobrrr examine {quote(target)} --batch-test", as_json=as_json)
         return
     patient = _patient(code)
     target = os.path.relpath(patient.target("healthy" if healthy else "sick"))

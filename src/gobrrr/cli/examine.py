@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +11,7 @@ import click
 from gobrrr import schema
 from gobrrr.cli.selection import selected_rules, selecting
 from gobrrr.cli.show import present
-from gobrrr.errors import UsageError
+from gobrrr.cli.terminal import say
 
 if TYPE_CHECKING:
     from gobrrr.exam import Exam
@@ -38,10 +39,8 @@ def command(target: str, *, batch_test: bool, select: str, ignore: str, output: 
     if output is not None:
         schema.write(exam, output)
     kept = kept_as(exam) if output is None else str(output)
-    following = f"gobrrr examine {target} -o exam.json.gz" if kept is None else f"gobrrr show {kept}"
+    following = f"gobrrr examine {quote(target)} -o exam.json.gz" if kept is None else f"gobrrr show {quote(kept)}"
     present(exam, following, as_json=as_json, rules=rules)
-    if exam.batch_test is not None and exam.batch_test.problem is not None:
-        raise UsageError(exam.batch_test.problem)
 
 
 def examined(
@@ -63,4 +62,4 @@ def kept_as(exam: "Exam") -> str | None:
     """What `gobrrr show` calls it, if it could be kept."""
     from gobrrr import history
 
-    return "last" if history.keep(exam, lambda sentence: click.echo(f"gobrrr: {sentence}", err=True)) else None
+    return "last" if history.keep(exam, say) else None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gobrrr import schema
+from gobrrr.cli.terminal import show_page
 from gobrrr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,11 +55,9 @@ def command(
     if as_json:
         click.echo(schema.dumps(found))
         return
-    from rich.console import Console
-
     from gobrrr.report.predict import render
 
-    Console(highlight=False).print(render(found))
+    show_page(render(found))
 
 
 def _sheet(name: str) -> "Datasheet":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from gobrrr import schema
+from gobrrr.cli import terminal
 from gobrrr.cli.examine import kept_as
 from gobrrr.errors import GobrrrError, UsageError
 
@@ -67,7 +68,7 @@ def command(
     stderr, target = sys.stderr, shlex.join([*([script.kind] if script.kind else []), script.what, *script.args])
 
     def say(sentence: str) -> None:
-        click.echo(f"gobrrr: {sentence}", file=stderr)
+        terminal.say(sentence, stderr)
 
     def report(exam: "Exam") -> None:
         try:
@@ -102,8 +103,6 @@ def _script(args: tuple[str, ...], module: str | None, code: str | None) -> "Scr
 
 
 def _report(exam: "Exam", output: Path | None, as_json: Path | None, stderr: TextIO) -> None:
-    from rich.console import Console
-
     from gobrrr.diagnose.diagnosis import diagnose
     from gobrrr.report.diagnosis import render
 
@@ -113,5 +112,5 @@ def _report(exam: "Exam", output: Path | None, as_json: Path | None, stderr: Tex
     if as_json is not None:
         schema.write(diagnosis, as_json)
     kept = kept_as(exam) if output is None else str(output)
-    following = f"gobrrr run -o exam.json.gz {exam.target}" if kept is None else f"gobrrr show {kept}"
-    Console(file=stderr, highlight=False).print(render(diagnosis, following))
+    following = f"gobrrr run -o exam.json.gz {exam.target}" if kept is None else f"gobrrr show {shlex.quote(kept)}"
+    terminal.show_page(render(diagnosis, following), stderr)

@@ -1,11 +1,13 @@
 """`gobrrr show`."""
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
 
 from gobrrr import schema
 from gobrrr.cli.selection import selected_rules, selecting
+from gobrrr.cli.terminal import show_page
 
 if TYPE_CHECKING:
     from gobrrr.diagnose.findings import Rule
@@ -26,7 +28,7 @@ def command(exam: str, *, select: str, ignore: str, as_json: bool) -> None:
     from gobrrr.exam import Exam
 
     rules = selected_rules(select, ignore)
-    present(schema.read(Exam, history.path_of(exam)), f"gobrrr show {exam} --json", as_json=as_json, rules=rules)
+    present(schema.read(Exam, history.path_of(exam)), f"gobrrr show {quote(exam)} --json", as_json=as_json, rules=rules)
 
 
 def present(exam: "Exam", following: str, *, as_json: bool, rules: "tuple[Rule, ...] | None" = None) -> None:
@@ -37,8 +39,6 @@ def present(exam: "Exam", following: str, *, as_json: bool, rules: "tuple[Rule, 
     if as_json:
         click.echo(schema.dumps(diagnosis))
         return
-    from rich.console import Console
-
     from gobrrr.report.diagnosis import render
 
-    Console(highlight=False).print(render(diagnosis, following))
+    show_page(render(diagnosis, following))

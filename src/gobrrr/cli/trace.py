@@ -1,10 +1,12 @@
 """`gobrrr trace`."""
 
 from pathlib import Path
+from shlex import quote
 
 import click
 
 from gobrrr import schema
+from gobrrr.cli.show import present
 
 
 @click.command("trace")
@@ -20,22 +22,12 @@ def command(file: Path, *, output: Path | None, as_json: bool, ceilings: Path | 
     Nothing is run. The step's time without the profiler is estimated, with an interval; what was not recorded is
     unknown, and the report says what to record.
     """
-    from gobrrr.diagnose.diagnosis import diagnose
     from gobrrr.report.progress import progress_line
     from gobrrr.trace_examination import examine_trace
 
     with progress_line("tracing") as progress:
         exam = examine_trace(file, ceilings=ceilings, progress=progress)
-    kept = output or Path("exam.json.gz")
     if output is not None:
         schema.write(exam, output)
-    diagnosis = diagnose(exam)
-    if as_json:
-        click.echo(schema.dumps(diagnosis))
-        return
-    from rich.console import Console
-
-    from gobrrr.report.diagnosis import render
-
-    following = f"gobrrr show {kept}" if output is not None else f"gobrrr trace {file} -o {kept}"
-    Console(highlight=False).print(render(diagnosis, following))
+    again = f"gobrrr trace {quote(str(file))} -o exam.json.gz"
+    present(exam, again if output is None else f"gobrrr show {quote(str(output))}", as_json=as_json)

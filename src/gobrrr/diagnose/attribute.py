@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from operator import itemgetter
 
 from gobrrr.diagnose.floor import Floor, Split, op_floors, split
 from gobrrr.diagnose.regime import Regime
@@ -18,6 +18,9 @@ BUSY = 1.05
 
 TOO_BUSY = 1.2
 """Busy time over step time beyond which the two measurements do not belong together, and no share is given."""
+
+MOST_UNKNOWN = 0.01
+"""Of busy time, in kernels without a floor, up to which the floors of the rest are given as the floor of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +108,50 @@ def _shares(exam: Exam, indices: Sequence[int | None]) -> list[float]:
 def shared_seconds(kernels: Sequence[Kernel]) -> list[float]:
     """On several streams each instant is shared equally among the compute kernels that run in it.
 
-    Communication and transfers have only the instants in which no compute kernel runs. The sum is the busy time.
+    Communication and transfers have only the instants in which no compute kernel runs. The sum is the busy time. What
+    one kernel of a sort gets is the same for all that run, so it is summed up once, and read off at start and end.
     """
-    moments = sorted({moment for kernel in kernels for moment in (kernel.start_s, kernel.start_s + kernel.seconds)})
-    starting: dict[float, list[int]] = defaultdict(list)
-    for index, kernel in enumerate(kernels):
-        starting[kernel.start_s].append(index)
-    seconds = [0.0] * len(kernels)
-    running: set[int] = set()
-    for moment, following in pairwise(moments):
-        running.update(starting[moment])
-        running = {index for index in running if kernels[index].start_s + kernels[index].seconds > moment}
-        computing = {index for index in running if kernels[index].kind is KernelKind.COMPUTE}
-        holders = computing or running
-        for index in holders:
-            seconds[index] += (following - moment) / len(holders)
+    moments = sorted(
+        (
+            (moment, index, change)
+            for index, kernel in enumerate(kernels)
+            for moment, change in ((kernel.start_s, 1), (kernel.start_s + kernel.seconds, -1))
+        ),
+        key=itemgetter(0),
+    )
+    running, each_s = {True: 0, False: 0}, {True: 0.0, False: 0.0}  # by whether they compute
+    seconds, before_s = [0.0] * len(kernels), 0.0
+    for moment_s, index, change in moments:
+        computing = running[True] > 0
+        if running[computing]:
+            each_s[computing] += (moment_s - before_s) / running[computing]
+        computes = kernels[index].kind is KernelKind.COMPUTE
+        running[computes] += change
+        seconds[index] -= change * each_s[computes]
+        before_s = moment_s
     return seconds
+
+
+def floor_together(parts: Sequence[tuple[float, float | None]]) -> float | None:
+    """The floors' sum of parts that take so many seconds each.
+
+    None if more than `MOST_UNKNOWN` of their time is in parts without one: it would be compared with the time of all.
+    """
+    unknown_s = sum(seconds for seconds, floor_s in parts if floor_s is None)
+    if not parts or unknown_s > MOST_UNKNOWN * sum(seconds for seconds, _ in parts):
+        return None
+    return sum(floor_s for _, floor_s in parts if floor_s is not None)
+
+
+def as_run_floor_s(kernels: Iterable[Attributed]) -> float | None:
+    """Of kernels one after the other; communication and transfers have none to be compared with."""
+    return floor_together(
+        [
+            (one.seconds, None if one.floor is None else one.floor.seconds)
+            for one in kernels
+            if one.floor is not None or one.kernel.kind is KernelKind.COMPUTE
+        ]
+    )
 
 
 def queued_gaps_s(kernels: Sequence[Kernel], gap_before_s: float | None) -> float:

@@ -69,9 +69,14 @@ def needed_share(op: Op) -> float:
 
 
 def _without_recomputing(op: Op) -> float:
-    """Counted are 3·D + 2·E per score; without the product that is formed again, 2·D + 2·E: two forwards."""
-    _, query, _, value, *_ = op.inputs
-    head, value_head = query.shape[-1], value.shape[-1]
+    """Counted are 3·D + 2·E per score; without the product that is formed again, 2·D + 2·E: two forwards.
+
+    Where shapes cannot tell, E is 0 and two of three remain.
+    """
+    heads = [ref.shape[-1] for ref in op.inputs[1:4:2] if ref.shape]
+    if len(heads) < 2 or not any(heads):
+        return 2 / 3
+    head, value_head = heads
     return (2 * head + 2 * value_head) / (3 * head + 2 * value_head)
 
 
@@ -81,11 +86,12 @@ def _is_3x3_of_stride_1(op: Op) -> bool:
     Forward takes image and weight and gives an image; backward takes the image's gradient, the image and the weight.
     Where shapes cannot tell, the smaller count holds.
     """
-    *images, weight = op.inputs[:3] if "backward" in op.name else (op.outputs[0], *op.inputs[:2])
-    if len(weight.shape) != 4 or weight.shape[2:] != (3, 3):
+    refs = op.inputs[:3] if "backward" in op.name else (*op.outputs[:1], *op.inputs[:2])
+    if [len(ref.shape) for ref in refs] != [4, 4, 4]:
         return False
-    result, image = images
-    return all(after >= before - 2 for after, before in zip(result.shape[2:], image.shape[2:], strict=True))
+    result, image, weight = refs
+    grown = all(after >= before - 2 for after, before in zip(result.shape[2:], image.shape[2:], strict=True))
+    return grown and weight.shape[2:] == (3, 3)
 
 
 def old_bytes(flow: Flow) -> float:

@@ -1,14 +1,23 @@
 """The Diagnosis: where a step's time went, what limits it, and how far it is from its floors."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from gobrrr.diagnose.attribute import BUSY, TOO_BUSY, Attributed, attribute, queued_gaps_s, regime_seconds
+from gobrrr.diagnose.attribute import (
+    BUSY,
+    TOO_BUSY,
+    Attributed,
+    as_run_floor_s,
+    attribute,
+    queued_gaps_s,
+    regime_seconds,
+)
 from gobrrr.diagnose.batch import BatchVerdict, batch_verdict
 from gobrrr.diagnose.compulsory import compulsory_floor
 from gobrrr.diagnose.counterfactual import Sides
 from gobrrr.diagnose.findings import Case, Finding, Rule, find_all
+from gobrrr.diagnose.floor import ABOVE
 from gobrrr.diagnose.fusion import fused_floor
 from gobrrr.diagnose.modules import ModuleNode, module_tree
 from gobrrr.diagnose.regime import Regime
@@ -74,6 +83,7 @@ class Diagnosis:
     compulsory_floor_s: float | None
     fused_floor_s: float | None
     as_run_floor_s: float | None
+    """None if a kernel that computes has no floor; a percent of the busy time may be in such kernels."""
     fraction_of_floor: float | None
     gpu_util_percent: float | None
     gpu_clock_hz: float | None
@@ -103,7 +113,7 @@ def diagnose(exam: Exam, rules: Iterable[Rule] | None = None) -> Diagnosis:
     host_s = max(0.0, exam.step_s - busy_s) if exam.serial else exam.host_s  # rounding
     device_s = busy_s if exam.serial else min(exam.step_s, busy_s + queued_gaps_s(exam.kernels, exam.gap_before_s))
     floors = None if exam.program is None else fused_floor(exam.program, exam.ceilings)
-    fused = None if floors is None else floors.seconds
+    fused, as_run = None if floors is None else floors.seconds, as_run_floor_s(kernels)
     sheet = datasheets.find(exam.ceilings.device)
     compulsory = None if exam.program is None else compulsory_floor(exam.program, exam.ceilings, sheet).seconds
     dense_once = _dense_without_recomputation(exam)
@@ -141,7 +151,7 @@ def diagnose(exam: Exam, rules: Iterable[Rule] | None = None) -> Diagnosis:
         measured_peak_fraction=_fraction(dense_once, exam.step_s, exam.ceilings.matmul_flops_per_s, mode),
         compulsory_floor_s=compulsory,
         fused_floor_s=fused,
-        as_run_floor_s=_known_sum([one.floor.seconds for one in kernels if one.floor is not None]),
+        as_run_floor_s=as_run,
         fraction_of_floor=None if fused is None else fused / exam.step_s,
         gpu_util_percent=exam.gpu_util_percent,
         gpu_clock_hz=exam.gpu_clock_hz,
@@ -154,7 +164,7 @@ def diagnose(exam: Exam, rules: Iterable[Rule] | None = None) -> Diagnosis:
         modules=module_tree(kernels),
         findings=find_all(Case(exam, tuple(kernels), Sides(host_s, device_s, exam.serial), limits, floors), rules),
         syncs=exam.syncs,
-        quality=_quality(exam, scale),
+        quality=replace(exam.quality, warnings=(*exam.quality.warnings, *_doubts(exam, scale, fused, as_run))),
         batch_test=batch_verdict(exam, shares if scale <= TOO_BUSY else None),
     )
 
@@ -200,18 +210,20 @@ def _parts(kernels: Iterable[Attributed], part: str) -> dict[str, float]:
     return seconds
 
 
-def _known_sum(parts: list[float]) -> float | None:
-    return sum(parts) if parts else None
-
-
-def _quality(exam: Exam, scale: float) -> Quality:
-    if scale <= BUSY:
-        return exam.quality
-    warning = (
-        f"the recorded kernels take {scale:.2f} times as long as the step: their times were scaled down to fit"
-        + ("" if scale <= TOO_BUSY else ", and no shares are given")
-    )
-    return replace(exam.quality, warnings=(*exam.quality.warnings, warning))
+def _doubts(exam: Exam, scale: float, fused_s: float | None, as_run_s: float | None) -> Iterator[str]:
+    """What the diagnosis itself finds odd."""
+    if scale > BUSY:
+        yield (
+            f"the recorded kernels take {scale:.2f} times as long as the step: their times were scaled down to fit"
+            + ("" if scale <= TOO_BUSY else ", and no shares are given")
+        )
+    again = "the ceilings were measured on a busy machine: gobrrr machine --fresh"
+    if fused_s is not None and fused_s > ABOVE * exam.step_s:
+        yield f"quicker than its floor; {again}"
+    elif as_run_s is not None and as_run_s > ABOVE * exam.step_s:
+        yield f"quicker than the floors of its kernels one after the other; they overlap, or {again}"
+    if exam.batch_test is not None and exam.batch_test.problem is not None:
+        yield f"there is no batch test: {exam.batch_test.problem}"
 
 
 def _dense_without_recomputation(exam: Exam) -> float | None:

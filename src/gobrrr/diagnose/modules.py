@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gobrrr.diagnose.attribute import Attributed, regime_seconds
+from gobrrr.diagnose.attribute import Attributed, as_run_floor_s, floor_together, regime_seconds
 from gobrrr.work.tally import alike
 
 
@@ -24,7 +24,7 @@ class ModuleNode:
     """Of busy time."""
     regimes_s: Mapping[str, float]
     floor_s: float | None
-    """Of its kernels whose floor is known."""
+    """None if a kernel that computes has none; a percent of the time may be in such kernels."""
     children: tuple["ModuleNode", ...]
     """The longest first."""
 
@@ -58,7 +58,6 @@ def together(nodes: Sequence[ModuleNode]) -> ModuleNode:
     inside: defaultdict[str, list[ModuleNode]] = defaultdict(list)
     for child in (child for node in nodes for child in node.children):
         inside[child.kind].append(child)
-    floors = [node.floor_s for node in nodes if node.floor_s is not None]
     return ModuleNode(
         path=nodes[0].kind,
         kind=nodes[0].kind,
@@ -68,7 +67,7 @@ def together(nodes: Sequence[ModuleNode]) -> ModuleNode:
         own_s=sum(node.own_s for node in nodes),
         share=sum(node.share for node in nodes),
         regimes_s={name: sum(node.regimes_s[name] for node in nodes) for name in nodes[0].regimes_s},
-        floor_s=sum(floors) if floors else None,
+        floor_s=floor_together([(node.seconds, node.floor_s) for node in nodes]),
         children=_longest_first(together(group) for group in inside.values()),
     )
 
@@ -91,7 +90,6 @@ def _node(path: str, located: Sequence[tuple[str, Attributed]], busy_s: float) -
             below[_child(path, where)].append((where, one))
     children = [_node(child, inside, busy_s) for child, inside in below.items()]
     seconds = sum(one.seconds for _, one in located)
-    floors = [one.floor.seconds for _, one in located if one.floor is not None]
     return ModuleNode(
         path=path,
         kind=alike(path),
@@ -101,7 +99,7 @@ def _node(path: str, located: Sequence[tuple[str, Attributed]], busy_s: float) -
         own_s=sum(one.seconds for one in own),
         share=seconds / busy_s if busy_s else 0.0,
         regimes_s=regime_seconds(one for _, one in located),
-        floor_s=sum(floors) if floors else None,
+        floor_s=as_run_floor_s(one for _, one in located),
         children=_longest_first(children),
     )
 

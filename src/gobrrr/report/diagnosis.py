@@ -21,6 +21,8 @@ MOST_EVIDENCE = 4
 MOST_NAMES = 3
 MOST_SYNC_LINES = 2
 BAR_WIDTH = 24
+ROUNDING = 1e-9
+"""Of the step: less is what sums of floats leave over."""
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 _PHASES = {"forward": "fwd", "backward": "bwd", "optimizer": "opt", "other": "   "}
@@ -28,6 +30,8 @@ _SEEN = {
     "windows": "steps without a profiler",
     "replayed": "recorded steps without what recording cost",
 }
+NEAR = 0.7
+"""Of the floor: good kernels reach so much of their ceilings, so a step above it has no more to give."""
 _HALF = 0.5
 """If less of the leading regime is attained, the verdict says so: the units are occupied, not used."""
 
@@ -104,11 +108,18 @@ def _where(diagnosis: Diagnosis) -> Table:
 
 def _note(diagnosis: Diagnosis, regime: str) -> str:
     if regime == "overhead":
-        return f"{units.seconds(diagnosis.idle_s)} idle, {units.seconds(diagnosis.latency_s)} latency"
+        return _overhead(diagnosis)
     attained, inefficient = diagnosis.attained_s.get(regime), diagnosis.inefficient_s.get(regime)
     if attained is None or inefficient is None:
         return ""
     return f"{units.seconds(attained)} attained, {units.seconds(inefficient)} inefficient"
+
+
+def _overhead(diagnosis: Diagnosis) -> str:
+    """Its parts: what is neither idle nor latency are transfers that no kernel covers."""
+    told = f"{units.seconds(diagnosis.idle_s)} idle, {units.seconds(diagnosis.latency_s)} latency"
+    transfers_s = diagnosis.seconds["overhead"] - diagnosis.idle_s - diagnosis.latency_s
+    return told if transfers_s <= ROUNDING * diagnosis.step_s else f"{told}, {units.seconds(transfers_s)} transfers"
 
 
 def _idle(diagnosis: Diagnosis) -> Iterator[str]:
@@ -208,7 +219,25 @@ def _findings(diagnosis: Diagnosis) -> Iterator[Text]:
         yield Text(f"     → {found.treatment}")
     sentence = nothing_to_gain(diagnosis.findings, diagnosis.step_s)
     if sentence is not None:
-        yield Text(sentence)
+        yield Text(_unexplained(diagnosis) or sentence)
+
+
+def _unexplained(diagnosis: Diagnosis) -> str | None:
+    """Far from the floor there is something to gain even if no finding says how: in which part of the rest."""
+    if diagnosis.fraction_of_floor is None or diagnosis.fraction_of_floor >= NEAR:
+        return None
+    rest_s = {
+        "inefficient kernels": sum(diagnosis.inefficient_s.values()),
+        "latency": diagnosis.latency_s,
+        "idle": diagnosis.idle_s,
+        "communication": diagnosis.seconds["communication"],
+        "uncounted kernels": diagnosis.seconds["uncounted"],
+    }
+    largest = max(rest_s, key=rest_s.__getitem__)
+    return (
+        f"no known problem explains why the step is at {units.percent(diagnosis.fraction_of_floor, 0)} of its floor; "
+        f"the largest part of the rest is {largest}, {units.seconds(rest_s[largest])}"
+    )
 
 
 def _batch_test(test: BatchVerdict | None) -> Iterator[Text]:
@@ -234,10 +263,6 @@ def _sureness(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"of busy time, {recorded}; ceilings: {diagnosis.machine.ceilings_from}"
     if used := _gpu_use(diagnosis):
         yield f"while the step was timed the GPU had {used}"
-    if diagnosis.busy_scale > 1.05:
-        yield f"doubt: the device was busy for {units.times(diagnosis.busy_scale)} of the step; times were scaled down"
-    if diagnosis.fraction_of_floor is not None and diagnosis.fraction_of_floor > 1.05:
-        yield "doubt: quicker than its floor; the ceilings were measured on a busy machine: gobrrr machine --fresh"
     for warning in diagnosis.quality.warnings:
         yield f"doubt: {warning}"
 

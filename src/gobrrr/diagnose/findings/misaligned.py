@@ -9,6 +9,7 @@ from gobrrr.diagnose.findings.finding import Case, Stake, finding
 from gobrrr.diagnose.findings.places import place
 from gobrrr.diagnose.findings.products import good_s, is_product
 from gobrrr.diagnose.findings.slow_math import faster_mode
+from gobrrr.dtypes import ITEM_BYTES
 from gobrrr.units import percent, seconds
 
 ALIGNED_BYTES = 16
@@ -72,7 +73,9 @@ def odd_dimension(one: Attributed) -> int | None:
     """The first length of a row in memory, of an operand or the result, that is no multiple of 16 bytes."""
     assert one.op is not None, "a product has an op"
     matrices = (ref for ref in (*one.op.inputs, *one.op.outputs) if min(ref.shape[-2:], default=0) > 1)
-    rows = ((max(ref.stride[-2:]), ref.item_bytes) for ref in matrices if len(ref.shape) > 1)
+    rows = (
+        (max(ref.stride[-2:]), ref.item_bytes) for ref in matrices if len(ref.shape) > 1 and ref.dtype in ITEM_BYTES
+    )
     return next((row for row, width in rows if row * width % ALIGNED_BYTES), None)
 
 
