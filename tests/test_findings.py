@@ -14,7 +14,7 @@ from gobrrr.diagnose.diagnosis import diagnose
 from gobrrr.diagnose.findings import FINDINGS, Case, Finding, Rule, Stake, find_all, nothing_to_gain
 from gobrrr.diagnose.fusion import fused_floor
 from gobrrr.exam import Exam
-from gobrrr.timing.kernel import Sync
+from gobrrr.timing.kernel import KernelKind, Sync
 from gobrrr.work.op import OpClass, Phase
 from gobrrr.work.program import Program
 from test_exam import doing, exam, kernel
@@ -182,6 +182,14 @@ def test_a_chain_that_ran_as_one_kernel_is_fused_already():
     program = chain(3)
     fused = doing(0, program.ops[0], 0, 1e-3, name="triton_poi_fused", fused_from=(0, 1, 2))
     assert found(exam(fused, program=program, step_s=1e-3, host_s=0.0, ceilings=GPU)) == {}
+
+
+def test_a_copy_from_the_host_is_fused_with_nothing():
+    program = chain(2)
+    copied, kernel = (doing(i, op, i, 1.0) for i, op in enumerate(program.ops))
+    across = replace(copied, kind=KernelKind.TRANSFER)
+    assert "B201" in found(exam(copied, kernel, program=program, step_s=2.0, host_s=0.0, ceilings=GPU))
+    assert "B201" not in found(exam(across, kernel, program=program, step_s=2.0, host_s=0.0, ceilings=GPU))
 
 
 def test_what_two_kernels_of_a_chain_fused_already_is_not_gained_again():

@@ -47,7 +47,8 @@ def host_s(recorded: Timeline, steps: int) -> float | None:
         return None
     device = merged(recorded.device)
     usual_s = min(FREE_LAUNCH_S, median([call.seconds for call in calls if _is(call, _LAUNCHING)] or [0.0]))
-    return (_wall_s(calls) - sum(_waited_s(call, device, usual_s) for call in calls)) / steps
+    waited_s = sum(_waited_s(call, device, usual_s) for call in calls)
+    return max(0.0, _wall_s(calls) - waited_s) / steps  # threads may wait side by side
 
 
 def steps_calls(recorded: Timeline) -> tuple[Span, ...]:

@@ -3,7 +3,7 @@
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -34,12 +34,15 @@ def recorded(synchronize: Callable[[], None], *, ops: bool, steps: int = 1, lead
     synchronize()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
-        with profile(
+        profiler = profile(
             activities=activities,
             record_shapes=ops,
             schedule=schedule(wait=0, warmup=max(1, lead_in), active=steps, repeat=1),
             on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(path)),
-        ) as profiler:
+        )
+        with ExitStack() as entered:
+            with _quiet():
+                entered.enter_context(profiler)
             for number in range(last + 1):
                 if number == last - steps + 1:
                     began_s = perf_counter()

@@ -10,6 +10,7 @@ from gobrrr.diagnose.flow import Flow
 from gobrrr.diagnose.fusion import Group
 from gobrrr.diagnose.kinds import Kind, kind
 from gobrrr.diagnose.residency import Traffic
+from gobrrr.timing.kernel import KernelKind
 from gobrrr.units import moved, seconds
 from gobrrr.work.op import Op, OpClass, Phase
 from gobrrr.work.registry import canonical
@@ -61,7 +62,8 @@ def chains(case: Case) -> list[Chain]:
     program, fused = case.exam.program, case.fused
     if program is None or fused is None or case.flow is None:
         return []
-    of_op = {op: unit for unit in case.units for op in unit}
+    across = {one.kernel.fused_from for one in case.kernels if one.kernel.kind is KernelKind.TRANSFER}
+    of_op = {op: unit for unit in case.units if unit not in across for op in unit}
     made = (as_one(case, case.flow, units) for one in fused.groups for units in [_units(one.group, program.ops, of_op)])
     return [chain for chain in made if chain is not None and chain.saved_s > 0]
 
