@@ -1,4 +1,4 @@
-"""The worked examples of the design, from Exams recorded on an H200 and from a chain made by hand."""
+"""The worked examples of the design, from Exams recorded on an H200 and on two CPU cores."""
 
 from functools import cache
 from pathlib import Path
@@ -8,12 +8,8 @@ import pytest
 from gobrrr import schema
 from gobrrr.diagnose.diagnosis import Diagnosis, diagnose
 from gobrrr.exam import Exam
-from test_diagnosis import chain
-from test_exam import doing, exam
-from test_floors import CPU
 
 EXAMS = Path(__file__).parent / "data" / "exams"
-MIB64 = 64 * (1 << 20)
 
 
 @cache
@@ -25,7 +21,7 @@ def at_stake(found: Diagnosis) -> dict[str, tuple[float | None, float | None]]:
     return {one.code: (one.seconds_at_stake, one.device_seconds) for one in found.findings}
 
 
-@pytest.mark.parametrize("name", ["bert_large", "bert_large_compiled", "llama_decode"])
+@pytest.mark.parametrize("name", ["bert_large", "bert_large_compiled", "llama_decode", "cpu_chain"])
 def test_the_seconds_of_a_recorded_step_add_to_all_of_it(name):
     found = recorded(name)
     assert sum(found.seconds.values()) == pytest.approx(found.step_s, abs=1e-9)
@@ -81,15 +77,7 @@ def test_a_graphed_decode_is_held_up_by_its_device_and_not_by_its_weights():
 
 
 def test_a_chain_of_three_pointwise_ops_on_a_cpu_is_a_third_of_what_it_could_be():
-    program = chain(3, mib=64)
-    op_s = 2 * MIB64 / CPU.dram_bytes_per_s
-    ran = exam(
-        *(doing(i, op, i * op_s, op_s) for i, op in enumerate(program.ops)),
-        step_s=3.03 * op_s,
-        program=program,
-        serial=True,
-        device="cpu",
-    )
-    found = diagnose(ran)
-    assert found.shares["bandwidth"] == pytest.approx(0.99, abs=0.005)
+    found = recorded("cpu_chain")
+    assert (found.regime, found.limiter) == ("bandwidth", "device")
+    assert found.shares["bandwidth"] == pytest.approx(0.99, abs=0.02)
     assert found.fraction_of_floor == pytest.approx(1 / 3, abs=0.01)
