@@ -1,9 +1,8 @@
 """From somebody's recorded trace to an Exam. Nothing is run: what was not recorded is unknown, and is said to be."""
 
-from collections import Counter as Multiset
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -13,21 +12,27 @@ from gobrrr.errors import BadInput
 from gobrrr.exam import Exam, Quality
 from gobrrr.machine.ceilings import Ceilings
 from gobrrr.machine.elsewhere import ceilings_of
+from gobrrr.machine.restore import without_garbage_collection
 from gobrrr.timing.kernel import Kernel, KernelKind, Sync
-from gobrrr.timing.timeline import Span, SpanKind
-from gobrrr.timing.traces.columns import KINDS, NONE, NUMBER, Trace
+from gobrrr.timing.timeline import SpanKind
+from gobrrr.timing.traces.columns import KINDS, NUMBER, Trace
 from gobrrr.timing.traces.idleness import idle_shares
 from gobrrr.timing.traces.inflate import Text
-from gobrrr.timing.traces.links import Launched, Step, Steps, find_steps, launched
-from gobrrr.timing.traces.ownership import Host, chain, host_of, module_of, phase_of
-from gobrrr.timing.traces.reading import no_collection, read_trace
-from gobrrr.timing.traces.replay import LEAST_COST, MOST_COST, USUAL_COST, Cost, Play, Request, play, requests_of
-from gobrrr.timing.traces.spans import span_of
-from gobrrr.work.kernel_names import class_of, is_communication, is_tf32, type_of
-from gobrrr.work.op import CountedBy, Op, OpClass, Phase
-from gobrrr.work.recorded import Recorded, recorded
-from gobrrr.work.recorded_ops import CountedOp, Surroundings, counted_op, has_torch, needs_neighbours, unknown_op
-from gobrrr.work.work import Work
+from gobrrr.timing.traces.joining import Joined, Joining
+from gobrrr.timing.traces.links import Launched, Step, Steps, find_steps, is_graph, launched
+from gobrrr.timing.traces.reading import read_trace
+from gobrrr.timing.traces.replay import (
+    LEAST_COST,
+    MOST_COST,
+    USUAL_COST,
+    Cost,
+    Played,
+    play,
+    requests_of,
+)
+from gobrrr.work.kernel_names import is_communication
+from gobrrr.work.op import CountedBy, Op, Phase
+from gobrrr.work.recorded_ops import has_torch, unknown_op
 
 Progress = Callable[[int, int, str], None]
 
@@ -40,24 +45,11 @@ GRAPH_DOUBT = 0.15
 DOUBT = 0.02
 """Of a step that the device fills: its clocks."""
 
-LOOK_AHEAD = 4
-"""Ops after a convolution among which the one that takes its result is looked for."""
-
 MOST_HOST_OPS = 50_000
 """Of one step without a device: no model has more, but a recording of hours without marks between steps may."""
 
 _NO_COST = Cost(0.0, 0.0, 0.0)
 _HOST_KINDS = frozenset(NUMBER[kind] for kind in (SpanKind.OP, SpanKind.RUNTIME, SpanKind.PYTHON, SpanKind.ANNOTATION))
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """A recorded step with its host's rows, and how it would run without the profiler."""
-
-    step: Step
-    rows: Sequence[int]
-    requests: Sequence[Request]
-    play: Play
 
 
 def examine_trace(
@@ -68,7 +60,7 @@ def examine_trace(
     progress: Progress = lambda _number, _total, _what: None,
 ) -> Exam:
     """Reads it, finds its steps, joins what ran with what asked for it, and counts the work from recorded shapes."""
-    with no_collection():
+    with without_garbage_collection():
         progress(1, 3, "reading the trace")
         found = _found(read_trace(path, processes=processes))
         progress(2, 3, "looking for ceilings")
@@ -171,189 +163,6 @@ def _syncs(trace: Trace, chosen: Played) -> Iterable[Sync]:
     for row in chosen.rows:
         if KINDS[columns.kind[row]] is SpanKind.RUNTIME and "Synchronize" in trace.name_of(row):
             yield Sync(trace.name_of(row), columns.us[row] * 1e-6, None)
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """What ran in a step, and the ops that asked for it."""
-
-    kernels: tuple[Kernel, ...]
-    ops: tuple[Op, ...]
-    linked: frozenset[int]
-    """Places of kernels whose op is known."""
-    shaped: frozenset[int]
-    """Places of kernels whose op's shapes were recorded."""
-
-
-@dataclass(slots=True)
-class Joining:
-    """Kernels to launches to ops; calls that look alike are counted once."""
-
-    trace: Trace
-    chosen: Played
-    counted: dict[tuple[object, ...], CountedOp | None] = field(default_factory=dict)
-
-    def joined(self) -> Joined:
-        trace, step = self.trace, self.chosen.step
-        host = host_of(trace, step, self.chosen.rows)
-        assumed = _usual_type(trace, step)
-        calls = [None if one.call is None else span_of(trace, one.call, step.start_us) for one in step.device]
-        chains = [[] if call is None or _is_graph(call.name) else chain(host, call) for call in calls]
-        owners = self._owners(chains, host, assumed)
-        ops: list[Op] = []
-        places: dict[object, int] = {}
-        kernels: list[Kernel] = []
-        tf32 = self._tf32_owners(step, owners)
-        for one, call, around, owner in zip(step.device, calls, chains, owners, strict=True):
-            key: object = owner.row if owner is not None else ("alone", one.row)
-            if key not in places:
-                places[key] = len(ops)
-                ops.append(self._op(one, call, around, owner, host, assumed, tf32=key in tf32))
-            kernels.append(self._kernel(one, ops[places[key]], places[key]))
-        linked = frozenset(place for place, around in enumerate(chains) if around)
-        shaped = frozenset(
-            place for place in linked if any(trace.columns.details[op.row or 0] != NONE for op in chains[place])
-        )
-        return Joined(tuple(kernels), tuple(ops), linked, shaped)
-
-    def _owners(self, chains: Sequence[list[Span]], host: Host, assumed: str | None) -> list[Span | None]:
-        """Of each kernel the innermost op around it whose work is known.
-
-        One further out is taken only if nothing inside it has been: its work is that of all it calls.
-        """
-        found = [self._innermost(around, host, assumed) for around in chains]
-        inner = {owner.row for owner, around in zip(found, chains, strict=True) if owner and owner is around[0]}
-        outer: defaultdict[int | None, set[int | None]] = defaultdict(set)
-        for around in chains:
-            for place, op in enumerate(around):
-                outer[op.row].update(one.row for one in around[:place])
-        return [
-            None if owner is not None and owner is not around[0] and outer[owner.row] & inner else owner
-            for owner, around in zip(found, chains, strict=True)
-        ]
-
-    def _innermost(self, around: Sequence[Span], host: Host, assumed: str | None) -> Span | None:
-        return next((op for op in around if self._counted(op, around, host, assumed, tf32=False) is not None), None)
-
-    def _tf32_owners(self, step: Step, owners: Sequence[Span | None]) -> set[object]:
-        return {
-            owner.row
-            for one, owner in zip(step.device, owners, strict=True)
-            if owner is not None and is_tf32(self.trace.name_of(one.row))
-        }
-
-    def _counted(
-        self, op: Span, around: Sequence[Span], host: Host, assumed: str | None, *, tf32: bool
-    ) -> CountedOp | None:
-        place = next(place for place, one in enumerate(around) if one is op)
-        caller = around[place + 1] if place + 1 < len(around) else None
-        after = host.ops[op.lane].following(around[-1], LOOK_AHEAD) if needs_neighbours(op.name) else ()
-        key = (op.name, *(self._details(one) for one in (op, caller, *after)), tf32)
-        if key not in self.counted:
-            self.counted[key] = self._count(op, caller, after, assumed, tf32=tf32)
-        return self.counted[key]
-
-    def _details(self, op: Span | None) -> int:
-        return NONE if op is None else self.trace.columns.details[op.row or 0]
-
-    def _count(
-        self, op: Span, caller: Span | None, after: Sequence[Span], assumed: str | None, *, tf32: bool
-    ) -> CountedOp | None:
-        mine = self._recorded(op, assumed)
-        if mine is None:
-            return None
-        theirs = None if caller is None else self._recorded(caller, assumed)
-        following = [found for one in after if (found := self._recorded(one, assumed)) is not None]
-        operands = tuple(one.tensors[0] for one in following if one.tensors)
-        return counted_op(mine, Surroundings(around=theirs, following=operands, tf32=tf32))
-
-    def _recorded(self, op: Span, assumed: str | None) -> Recorded | None:
-        details = self._details(op)
-        if details == NONE:
-            return None
-        found = self.trace.details[details]
-        return recorded(op.name, found.dims, found.strides, found.types, found.values, assumed_type=assumed)
-
-    def _op(
-        self,
-        one: Launched,
-        call: Span | None,
-        around: Sequence[Span],
-        owner: Span | None,
-        host: Host,
-        assumed: str | None,
-        *,
-        tf32: bool,
-    ) -> Op:
-        kernel = self.trace.name_of(one.row)
-        counted = None if owner is None else self._counted(owner, around, host, assumed, tf32=tf32)
-        counted = counted or _by_bytes(self.trace, one.row) or unknown_op(kernel)
-        phase = phase_of(host, around, call)
-        named = owner or (around[0] if around else None)
-        return Op(
-            name=kernel if named is None else named.name,
-            cls=_class(counted.cls, phase, kernel),
-            phase=phase,
-            module=module_of(self.trace, host, around, call),
-            source=None,
-            device="cuda",
-            inputs=counted.inputs,
-            outputs=counted.outputs,
-            counted_by=counted.counted_by,
-            work=counted.work,
-            launches=True,
-        )
-
-    def _kernel(self, one: Launched, op: Op, place: int) -> Kernel:
-        trace, played = self.trace, self.chosen.play
-        columns = trace.columns
-        recorded_s = (columns.start_us[one.row] - self.chosen.step.start_us) * 1e-6
-        return Kernel(
-            name=trace.name_of(one.row),
-            start_s=played.start_s.get(one.row, recorded_s),
-            seconds=columns.us[one.row] * 1e-6,
-            kind=_kind(trace, one.row, op),
-            stream=columns.lane[one.row],
-            launched_s=played.launched_s.get(one.row),
-            fused_from=None,
-            op=place,
-        )
-
-
-def _class(cls: OpClass, phase: Phase, kernel: str) -> OpClass:
-    """As in a live run: an optimizer's pointwise passes are the optimizer, its products stay products."""
-    if is_communication(kernel):
-        return OpClass.COMMUNICATION
-    return OpClass.OPTIMIZER if phase is Phase.OPTIMIZER and cls is not OpClass.CONTRACTION else cls
-
-
-def _by_bytes(trace: Trace, row: int) -> CountedOp | None:
-    """A copy or a fill by the device itself says how much it moves."""
-    details = trace.columns.details[row]
-    moved = None if details == NONE else trace.details[details].moved
-    if moved is None:
-        return None
-    name = trace.name_of(row)
-    work = Work(bytes_read=0 if "Memset" in name else moved, bytes_written=moved)
-    return CountedOp(class_of(name), CountedBy.FORMULA, work, (), ())
-
-
-def _kind(trace: Trace, row: int, op: Op) -> KernelKind:
-    name = trace.name_of(row)
-    if is_communication(name) or op.cls is OpClass.COMMUNICATION:
-        return KernelKind.COMMUNICATION
-    across = KINDS[trace.columns.kind[row]] is SpanKind.TRANSFER and not any(word in name for word in ("DtoD", "PtoP"))
-    return KernelKind.TRANSFER if across else KernelKind.COMPUTE
-
-
-def _usual_type(trace: Trace, step: Step) -> str | None:
-    """Of the elements that most of the device's time goes into, by the kernels' names."""
-    seconds: Multiset[str] = Multiset()
-    for one in step.device:
-        kind = type_of(trace.name_of(one.row))
-        if kind is not None:
-            seconds[kind] += round(trace.columns.us[one.row] * 1e3)
-    return seconds.most_common(1)[0][0] if seconds else None
 
 
 def _host_exam(path: Path, found: Findings, ceilings: Ceilings, source: str) -> Exam:
@@ -475,13 +284,9 @@ def _graph_share(trace: Trace, step: Step) -> float:
     columns = trace.columns
     whole_us = sum(columns.us[one.row] for one in step.device)
     graphs_us = sum(
-        columns.us[one.row] for one in step.device if one.call is not None and _is_graph(trace.name_of(one.call))
+        columns.us[one.row] for one in step.device if one.call is not None and is_graph(trace.name_of(one.call))
     )
     return graphs_us / whole_us if whole_us else 0.0
-
-
-def _is_graph(call: str) -> bool:
-    return "GraphLaunch" in call
 
 
 def _quality(found: Findings, chosen: Played, joined: Joined, graphs: float) -> Quality:

@@ -13,7 +13,7 @@ def undisturbed(machine: Machine) -> Iterator[None]:
     import torch
 
     with ExitStack() as stack:
-        stack.enter_context(_without_garbage_collection())
+        stack.enter_context(without_garbage_collection())
         if machine.kind == "cuda":
             stack.enter_context(torch.cuda.device(machine.index))
         devices = [] if machine.kind == "cpu" else [machine.index]
@@ -42,7 +42,7 @@ def free_caches(machine: Machine) -> None:
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     was_on = gc.isenabled()
     gc.disable()
     try:

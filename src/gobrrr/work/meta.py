@@ -81,16 +81,7 @@ def _called(overload: Any, recorded: Recorded, *, tf32: bool) -> Call | None:
         rest = [_default(argument) for argument in arguments[len(given) :]]
         values = dict(zip((argument.name for argument in arguments), [*given, *rest], strict=True))
         outputs = _run(overload, arguments, values)
-    except (
-        RuntimeError,
-        TypeError,
-        ValueError,
-        NotImplementedError,
-        AssertionError,
-        IndexError,
-        KeyError,
-        AttributeError,
-    ):
+    except (RuntimeError, TypeError, ValueError, AssertionError, LookupError, AttributeError):
         return None  # another overload's arguments, or an op that says nothing without data
     numbers = {id(tensor): place for place, tensor in enumerate(_tensors(list(values.values())))}
     described = {name: _described(value, numbers) for name, value in values.items()}

@@ -187,3 +187,7 @@ def _places(trace: Trace, ran: Sequence[Launched], stretches: Sequence[tuple[flo
         before = places[-1] if places else None
         places.append(before if one.call is None else at(start_us[one.call]))
     return places
+
+
+def is_graph(call: str) -> bool:
+    return "GraphLaunch" in call

@@ -1,12 +1,10 @@
 """Reading a trace: slabs decoded one after the other, or by several processes where there are cores for them."""
 
-import gc
 import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from json import loads
@@ -14,6 +12,7 @@ from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
 
 from gobrrr.errors import BadInput
+from gobrrr.machine.restore import without_garbage_collection
 from gobrrr.timing.timeline import SpanKind
 from gobrrr.timing.traces.columns import NONE, NUMBER, Chunk, Tables, Trace
 from gobrrr.timing.traces.decode import chunk_of, chunk_of_events
@@ -46,7 +45,7 @@ class _Way:
 def read_trace(path: Path, *, processes: int | None = None) -> Trace:
     """The trace in this file; `BadInput` in a sentence if it holds none."""
     try:
-        with no_collection():
+        with without_garbage_collection():  # events are in no cycle, and looking for one takes as long as decoding
             trace, way = _cut_right(path, _Way(processes or usable_cores()))
             return _read(path, replace(way, arrows=True)) if _lacks_correlation(trace) else trace
     except OSError as error:
@@ -145,15 +144,3 @@ def _event(text: bytes) -> object:
         return loads(text.decode(errors="replace"), strict=False)
     except (ValueError, RecursionError):
         return None
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Millions of events are made and dropped, none in a cycle: looking for cycles takes as long as decoding."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -227,3 +227,13 @@ def _counting(trace: Trace, rows: Sequence[int]) -> _Counting:
 def _waits(trace: Trace, row: int) -> bool:
     name = trace.name_of(row)
     return any(word in name for word in _WAITING)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A recorded step with its host's rows, and how it would run without the profiler."""
+
+    step: Step
+    rows: Sequence[int]
+    requests: Sequence[Request]
+    play: Play
