@@ -218,3 +218,18 @@ def test_while_the_step_is_timed_the_driver_is_asked():
     assert made.gpu_clock_hz > 1e8
     assert made.gpu_power_w > 1
     assert made.gpu_memory_bytes > x.nbytes
+
+
+def test_a_profiler_of_the_programs_own_between_two_examinations_costs_neither_its_links():
+    model, x = layers()
+
+    def step() -> torch.Tensor:
+        return model(x)
+
+    before = examine(lambda: step, "mine")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as own:
+        step()
+        torch.cuda.synchronize()
+    after = examine(lambda: step, "mine")
+    assert [event.name for event in own.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    assert before.quality.linked_share == after.quality.linked_share == 1

@@ -1,5 +1,7 @@
 """What of a recorded stretch is the host's own time, from timelines made by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from gobrrr.timing.host import FREE_LAUNCH_S, USUAL, host_s, host_share, steps_calls, waits
@@ -43,6 +45,13 @@ def test_a_host_that_never_waits_and_is_behind_needs_all_of_the_step_however_lon
 def test_a_host_that_runs_ahead_needs_what_it_took_of_what_the_device_took():
     recorded = stretch(*(call(2 * i, 2 * i + 2) for i in range(5)), device=(busy(1, 101),))
     assert host_share(recorded, 1) == pytest.approx(10 / 100)
+
+
+def test_what_the_device_still_had_to_do_when_the_recording_began_makes_no_step_longer():
+    """As before a wait for data, which the first step has behind it when its first call is recorded."""
+    own = stretch(*(call(100 * i, 100 * i + 4) for i in range(1, 4)), device=(busy(104, 304),))
+    earlier = replace(own, device=(replace(busy(0, 1), correlation=99), *own.device))
+    assert host_share(earlier, 3) == host_share(own, 3) == pytest.approx(1, abs=0.05)
 
 
 def test_waiting_in_a_sync_is_not_host_time_but_its_own_cost_is():

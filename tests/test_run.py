@@ -250,3 +250,21 @@ def test_step_by_overrides(tmp_path):
         for by in ((), ("--step-by", "backward"))
     }
     assert found == {(): 3, ("--step-by", "backward"): 1}
+
+
+BROKEN = """
+import torch
+@torch.compile(backend="eager")
+def infer(x):
+    x = x @ x
+    torch._dynamo.graph_break()
+    return x.relu()
+for _ in range(45):
+    infer(torch.ones(8, 8))
+"""
+
+
+def test_a_compiled_function_is_a_loop_too_and_its_graph_breaks_are_named(tmp_path):
+    ran = attended(tmp_path, "-c", BROKEN)
+    assert ran.code == 0
+    assert "B106" in {one["code"] for one in ran.diagnosis["findings"]}

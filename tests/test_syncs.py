@@ -127,7 +127,8 @@ def test_the_same_line_waits_as_often_as_it_is_run():
 
 def test_other_warnings_are_no_waits_and_the_users_own_filters_are_back_afterwards():
     filters, shown = list(warnings.filters), warnings.showwarning
-    assert sync_lines(lambda: warnings.warn("beware", stacklevel=1)) == ()
+    with pytest.warns(UserWarning, match="beware"):
+        assert sync_lines(lambda: warnings.warn("beware", stacklevel=1)) == ()
     assert warnings.filters == filters
     assert warnings.showwarning is shown
 

@@ -130,3 +130,37 @@ def test_several_models_and_optimizers_have_numbers(heard):
 def test_shapes_are_those_of_all_tensors_in_there():
     x = torch.ones(2, 3)
     assert shape_of(((x, {"mask": x[0], "scale": 2.0}), [x.sum()])) == ((2, 3), (3,), ())
+
+
+def test_compiled_functions_are_heard_and_a_module_that_compiles_itself(heard):
+    double = torch.compile(lambda x: 2 * x, backend="eager")
+
+    @torch.compile(backend="eager")
+    def triple(x):
+        return 3 * x
+
+    model = nn.Linear(4, 4)
+    model.compile(backend="eager")
+    for _ in range(2):
+        double(torch.ones(3)), triple(torch.ones(3)), model(torch.ones(2, 4))
+    assert heard.events == [("F", 0), ("F", 1), ("F", 2)] * 2
+
+
+def test_a_compiled_function_within_another_is_still_one_graph(heard):
+    inner = torch.compile(lambda x: 2 * x, backend="eager")
+    outer = torch.compile(lambda x: inner(x) + 1, backend="eager", fullgraph=True)
+    assert outer(torch.ones(3)).tolist() == [3, 3, 3]
+    assert told(heard) == "F"
+
+
+def test_the_mask_of_the_latest_call_is_kept_while_it_is_listened_to(heard):
+    class Masked(nn.Module):
+        def forward(self, x, attention_mask=None):
+            return x
+
+    model, mask = Masked(), torch.tensor([[1, 0]])
+    for _ in range(2):
+        model(torch.ones(1, 2), attention_mask=mask)
+    assert heard.inputs == {"attention_mask": mask}
+    heard.close()
+    assert not heard.inputs

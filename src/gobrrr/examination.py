@@ -36,7 +36,6 @@ from gobrrr.timing.steady import (
     windows,
 )
 from gobrrr.work import compiler_events
-from gobrrr.work.compiler_events import Mark
 from gobrrr.work.lineage import Dispatched, as_written, traced
 from gobrrr.work.op import Op
 from gobrrr.work.padding import padding_share
@@ -84,7 +83,11 @@ def examine(
         effort = effort or _effort(clock)
         retries = allocation_retries(clock.device)
         times, uses = _times(step, clock, effort)
-        noticed = _noticed(clock.device, workload, started, retries)
+        noticed = {
+            "compilation": compiler_events.since(started),
+            "padding": None if workload is None else padding_share(workload.inputs),
+            **_noticed(clock.device, retries),
+        }
         progress(5, stages, "recording a few steps")
         exam = _exam(target, clock.device, counted, ceilings, times, record(step, clock, times.step_s))
         exam = replace(_used(exam, uses), **noticed)
@@ -99,19 +102,24 @@ def examination(target: str, say: Callable[[str], None], *, one_by_one: bool = F
     """The same of steps that pass by themselves, once each, of a program whose state is its own.
 
     T comes after the recordings, so that whatever windows there are when the steps end make an Exam, and the ceilings
-    last, when nothing waits for them. One by one are steps timed whose neighbours do something else.
+    last, when nothing waits for them. One by one are steps timed whose neighbours do something else. What was compiled
+    is asked for first: to count a step compiles more.
     """
+    compilation = compiler_events.since(compiler_events.BEGINNING)
     counted = yield from _counted.passing()
     clock = DeviceClock(one_device(counted.program.ops))
     effort = _effort(clock)
     warm = yield from warm_up.passing(clock, effort)
     recordings = yield from record.passing(clock, warm.settled_s)
     with sampling(partial(gpu_use, identify(clock.device).uuid)) as uses:
+        retries = allocation_retries(clock.device)
         times = yield from _times_so_far(clock, warm, effort, one_by_one=one_by_one)
+        noticed = _noticed(clock.device, retries)
     varies = yield from _differs(counted.program)
     say("measuring what this machine can do, as far as the step needs it; the program waits")
     ceilings = measured(clock.device, only=needed_probes(counted.program))
     exam = _exam(target, clock.device, counted, ceilings, times, recordings)
+    exam = replace(exam, compilation=compilation, **noticed)
     return _warned(_used(exam, uses), [varies, None if counted.compiled is None else RAN_UNCOMPILED])
 
 
@@ -251,14 +259,12 @@ def _exam(
     )
 
 
-def _noticed(device: str, workload: Workload | None, started: Mark, retries_before: int | None) -> dict[str, Any]:
-    """What stands beside the times, asked for before a recording changes it."""
+def _noticed(device: str, retries_before: int | None) -> dict[str, Any]:
+    """What the device says of the time since, asked for before a recording changes it."""
     retries, uuid = allocation_retries(device), identify(device).uuid
     state = None if uuid is None else gpu_state(uuid)
     return {
-        "compilation": compiler_events.since(started),
         "allocation_retries": None if retries is None else retries - (retries_before or 0),
-        "padding": None if workload is None else padding_share(workload.inputs),
         "device_doubts": () if state is None else tuple(gpu_doubts([state])),
     }
 

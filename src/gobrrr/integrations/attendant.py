@@ -21,6 +21,7 @@ from gobrrr.exam import Exam
 from gobrrr.examination import examination
 from gobrrr.integrations.period import Beat, Event, Heard, Kind, Shapes
 from gobrrr.steps import Ended, Spoiled, Steps
+from gobrrr.work.padding import padding_share
 
 if TYPE_CHECKING:
     from gobrrr.integrations.watch import Watch
@@ -167,8 +168,8 @@ class Attendant:
         self._say(sentence)
 
     def _finish(self, exam: Exam) -> None:
-        self._leave()
         exam = self._completed(exam)
+        self._leave()
         try:
             self._report(exam)
         except KeyboardInterrupt:  # what was meant for the program shall not cost the verdict
@@ -182,7 +183,8 @@ class Attendant:
         which = "" if self._usual is None else f"those of one, {units.percent(self._shapes.share(self._usual), 0)}, "
         said = [f"steps of {number} shapes passed: {which or 'all '}were examined"] if number > 1 else []
         quality = replace(exam.quality, warnings=(*exam.quality.warnings, *said))
-        return replace(exam, step_period=self._rounds, quality=quality)
+        padding = None if self._watch is None else padding_share(self._watch.inputs)
+        return replace(exam, step_period=self._rounds, padding=padding, quality=quality)
 
     def _leave(self) -> None:
         self._over = True

@@ -18,6 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from gobrrr.integrations.period import Event, Kind
+from gobrrr.work.padding import MASK
 
 Shape: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -51,7 +52,8 @@ class Watch:
     def __init__(self, told: Callable[[Event], None]) -> None:
         self._told = told
         self._inside = _Inside()
-        self._models: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
+        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        """Of models, compiled functions and captured graphs, in the order in which they appeared."""
         self._optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
         self._hooks, self._modules = ExitStack(), ExitStack()
         self._closed = False
@@ -59,6 +61,8 @@ class Watch:
         """So many passes, also within an optimizer's step."""
         self.shapes: list[Shape] = []
         """Of what the models were called with."""
+        self.inputs: Mapping[str, Any] = {}
+        """By name, of the latest call that gave a mask of its padding; held until the next one."""
         for handle in (
             register_module_forward_pre_hook(self._enter_module),
             register_module_forward_hook(self._leave_module, always_call=True),
@@ -67,13 +71,14 @@ class Watch:
         self._hooks.callback(register_optimizer_step_post_hook(self._adopt_optimizer).remove)
         self._replace(torch.autograd, "backward", self._backward)
         self._replace(torch, "compile", self._compile)
+        self._replace(torch.cuda.CUDAGraph, "replay", self._replay)
 
     def narrow(self) -> None:
         """Follows only the models known by now."""
         self._modules.close()
 
     def close(self) -> None:
-        self._closed = True
+        self._closed, self.inputs = True, {}
         self._modules.close()
         self._hooks.close()
 
@@ -120,7 +125,35 @@ class Watch:
         made = original(*args, **kwargs)
         if isinstance(made, torch.nn.Module):
             self._adopt_model(made)
-        return made
+            return made
+        return made if args[:1] in ((), (None,)) else self._adopt_function(made)
+
+    def _adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What was compiled and is no module: a function, or the calls of one that compiles itself."""
+        number = self._number(function)
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or self._closed:  # part of something larger, which shall stay whole
+                return function(*args, **kwargs)
+            result = self._within(function, *args, **kwargs)
+            self._called(number, args, kwargs)
+            return result
+
+        return called
+
+    def _replay(self, original: Callable[..., Any], graph: torch.cuda.CUDAGraph) -> None:
+        self._within(original, graph)
+        self._called(self._number(graph), (), {})
+
+    def _number(self, called: Any) -> int:
+        return self._numbers.setdefault(called, len(self._numbers))
+
+    def _called(self, number: int, args: Any, kwargs: Mapping[str, Any]) -> None:
+        self.shapes.append(shape_of((args, kwargs)))
+        if MASK in kwargs:
+            self.inputs = {MASK: kwargs[MASK]}
+        self._tell(Event(Kind.FORWARD, number))
 
     def _enter_module(self, module: torch.nn.Module, args: Any) -> None:
         del module, args
@@ -133,9 +166,9 @@ class Watch:
             self._adopt_model(module)
 
     def _adopt_model(self, model: torch.nn.Module) -> None:
-        if model in self._models:
+        if model in self._numbers:
             return
-        number = self._models[model] = len(self._models)
+        number = self._number(model)
 
         def enter(*_: Any) -> None:
             self._inside.depth += 1
@@ -143,8 +176,7 @@ class Watch:
         def leave(_model: Any, args: Any, kwargs: Any, output: Any) -> None:
             self._inside.depth -= 1
             if output is not None:  # as it is where the call raised
-                self.shapes.append(shape_of((args, kwargs)))
-                self._tell(Event(Kind.FORWARD, number))
+                self._called(number, args, kwargs)
 
         for handle in (
             model.register_forward_pre_hook(_Hook(enter)),

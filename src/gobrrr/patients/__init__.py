@@ -51,7 +51,7 @@ ALL = (
     Patient("B210", "unfused_norm", "writes its norm out"),
     Patient("B301", "slow_math", "multiplies in fp32", CUDA),
     Patient("B302", "misaligned", "has a vocabulary of 50257", CUDA),
-    Patient("B303", "wave_quantization", "has twelve tiles more than there are multiprocessors", CUDA),
+    Patient("B303", "wave_quantization", "has eight tiles more than two rounds of multiprocessors take", CUDA),
     Patient("B304", "low_rate", "convolves in groups of four channels", CUDA),
     Patient("B305", "padding_waste", "pads short sequences to the longest that there could be"),
     Patient("B502", "noise", "does more in some seconds than in others"),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from gobrrr.timing.timeline import Span, Timeline, merged, overlap_s
+from gobrrr.timing.timeline import Span, Timeline, asked_for_within, merged, overlap_s
 
 _WAITING = ("Synchronize",)
 _COPYING = ("MemcpyWithStream",)
@@ -29,8 +29,11 @@ def host_share(recorded: Timeline, steps: int) -> float | None:
 
 
 def period_s(recorded: Timeline, steps: int) -> float:
-    """What a step took while it was recorded, by the host's calls or by the device, whichever was the slower."""
-    return max(_wall_s(steps_calls(recorded)), _wall_s(recorded.device)) / steps
+    """What a step took while it was recorded, by the host's calls or by the device, whichever was the slower.
+
+    Both begin with what the first step asks for: what came before, such as a wait for data, comes again in the others.
+    """
+    return max(_wall_s(steps_calls(recorded)), _wall_s(asked_for_within(recorded).device)) / steps
 
 
 def _wall_s(spans: Sequence[Span]) -> float:

@@ -1,5 +1,6 @@
 """Recording a few steps with torch's profiler, through its public file."""
 
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,6 +15,9 @@ from gobrrr.timing.timeline import Timeline
 from gobrrr.timing.traces.reading import read_trace
 from gobrrr.timing.traces.spans import timeline_of
 
+_TEARDOWN = "TEARDOWN_CUPTI"
+"""Read by Kineto, torch's profiler, when a recording begins and when it ends."""
+
 
 @stepwise
 def recorded(synchronize: Callable[[], None], *, ops: bool, steps: int = 1, lead_in: int = 0) -> Steps[Timeline]:
@@ -23,10 +27,9 @@ def recorded(synchronize: Callable[[], None], *, ops: bool, steps: int = 1, lead
     lead-in run just before, under the same profiler and without a pause: a device that rested runs faster for a while
     than it does in a loop.
     """
-    from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]
     from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 
-    if _profiler_enabled():
+    if _runs_already():
         raise CannotDecide("a profiler runs already, and torch has room for one: examine the program without its own")
     every = supported_activities()  # type: ignore[no-untyped-call]
     activities = ({ProfilerActivity.CPU} if ops else set()) | (every - {ProfilerActivity.CPU})
@@ -57,6 +60,38 @@ def recorded(synchronize: Callable[[], None], *, ops: bool, steps: int = 1, lead
                 with _quiet():
                     profiler.step()
         return replace(timeline_of(read_trace(path, processes=1)), wall_s=wall_s)
+
+
+def let_go(device: str) -> None:
+    """Has the profiler leave the driver, which it does not by itself: every launch for the rest of the process would
+    take longer, by a quarter of a step that the host limits on an H200.
+
+    It leaves with a recording that is told to, and that then holds nothing; so it is one of its own. Before CUDA 12.6
+    leaving breaks CUDA graphs, and torch forbids it.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    version = torch.version.cuda
+    graphs_survive = version is not None and tuple(map(int, version.split(".")[:2])) >= (12, 6)
+    if not device.startswith("cuda") or not graphs_survive or _runs_already():
+        return
+    before = os.environ.get(_TEARDOWN)
+    os.environ[_TEARDOWN] = "1"
+    try:
+        with _quiet(), profile(activities=[ProfilerActivity.CUDA]):
+            torch.zeros(1, device=device)
+            torch.cuda.synchronize(device)
+    finally:
+        del os.environ[_TEARDOWN]
+        if before is not None:
+            os.environ[_TEARDOWN] = before
+
+
+def _runs_already() -> bool:
+    from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]
+
+    return bool(_profiler_enabled())
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from gobrrr.timing.host import host_share, waits
 from gobrrr.timing.idle import gap_before_s, idle_shares, serial_idle_shares
 from gobrrr.timing.kernel import Kernel, Sync
 from gobrrr.timing.kernels import device_kernels, host_kernels
-from gobrrr.timing.recording import recorded
+from gobrrr.timing.recording import let_go, recorded
 from gobrrr.timing.syncs import SyncLine, located, sync_lines
 from gobrrr.timing.timeline import Timeline, asked_for_within
 from gobrrr.work.lineage import Dispatched
@@ -80,6 +80,13 @@ class Recordings:
 
 @stepwise
 def record(clock: DeviceClock, step_s: float) -> Steps[Recordings]:
+    try:
+        return (yield from _recorded(clock, step_s))
+    finally:
+        let_go(clock.device)
+
+
+def _recorded(clock: DeviceClock, step_s: float) -> Steps[Recordings]:
     linked = [(yield from retried(lambda: _linked(clock)))]
     if clock.device == "cpu":
         while len(linked) < HOST_RECORDINGS:

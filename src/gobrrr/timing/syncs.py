@@ -15,7 +15,10 @@ from gobrrr.timing.kernel import Sync
 from gobrrr.timing.timeline import Span
 
 _WARNING = "called a synchronizing CUDA operation"
-"""What torch says of a copy or a stream that is waited for. Switching the mode on has a warning of its own."""
+"""What torch says of a copy or a stream that is waited for."""
+
+_MODE_WARNING = "Synchronization debug mode is a prototype"
+"""And of switching that on."""
 
 _DEVICE_CALLS = frozenset({"_cuda_synchronize", "_accelerator_synchronizeDevice"})
 """Of `torch._C`: waits that torch does not warn about, as those for an event."""
@@ -75,13 +78,18 @@ def _warnings_noted(found: list[SyncLine]) -> Iterator[None]:
     """Torch warns of waits for a stream at the Python call that led to it; of those in a backward pass at its end."""
     import torch
 
-    def note(message: Warning | str, _category: object, filename: str, *_where: object) -> None:
+    show = warnings.showwarning
+
+    def note(message: Warning | str, category: type[Warning], filename: str, *where: Any) -> None:
         if _WARNING in str(message):
             found.append(SyncLine(Awaited.STREAM, _line(_warned_frame(filename))))
+        elif _MODE_WARNING not in str(message):
+            show(message, category, filename, *where)
 
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
-        warnings.simplefilter("always")  # else one for each line
+        warnings.filterwarnings("always", message=f".*{_WARNING}")  # else one for each line
+        warnings.filterwarnings("always", message=f".*{_MODE_WARNING}")  # whatever the program makes of its own
         warnings.showwarning = cast("Any", note)
         torch.cuda.set_sync_debug_mode("warn")
         try:

@@ -36,6 +36,10 @@ class Mark:
     breaks: Counter[str]
 
 
+BEGINNING = Mark(0, Counter())
+"""Of the process."""
+
+
 def mark() -> Mark:
     return Mark(time_ns() // 1000, _breaks())
 

@@ -51,7 +51,8 @@ class Whereabouts:
     """The place of the forward op that made each autograd node."""
     _owner: dict[int, str] = field(default_factory=dict)
     """Path of the module that owns each parameter."""
-    _optimizing: int = 0
+    _optimizing: list[bool] = field(default_factory=list)
+    """Optimizers whose step has begun, and whether that was within a backward pass."""
     _after_backward: bool = False
     _nodes_then: int = -1
     """Autograd nodes made when the last backward op ran: one more, and a new forward has begun."""
@@ -76,7 +77,7 @@ class Whereabouts:
 
     def place(self) -> Place:
         """Where the op that is being dispatched right now comes from."""
-        if autograd_nodes.in_backward() and not self._optimizing:
+        if autograd_nodes.in_backward() and not self._optimizes():
             self._after_backward, self._nodes_then = True, autograd_nodes.made_sequence_number()
             return self._place_in_backward()
         if torch.is_grad_enabled() and autograd_nodes.made_sequence_number() > self._nodes_then:
@@ -85,8 +86,16 @@ class Whereabouts:
         self._made_by.setdefault(autograd_nodes.made_sequence_number(), place)
         return place
 
+    def _optimizes(self) -> bool:
+        """Not while a closure that it was given takes its passes, forward and backward."""
+        if torch.is_grad_enabled():
+            return False
+        return self._optimizing[-1:] == [autograd_nodes.in_backward()] or (
+            not self.has_hooks and not autograd_nodes.in_backward() and _called_from(_OPTIMIZERS)
+        )
+
     def _phase(self) -> Phase:
-        if self._optimizing or (not self.has_hooks and _called_from(_OPTIMIZERS)):
+        if self._optimizes():
             return Phase.OPTIMIZER
         return Phase.OTHER if self._after_backward else Phase.FORWARD
 
@@ -128,11 +137,11 @@ class Whereabouts:
 
     def _enter_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         del optimizer, args, kwargs
-        self._optimizing += 1
+        self._optimizing.append(autograd_nodes.in_backward())
 
     def _leave_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         del optimizer, args, kwargs
-        self._optimizing -= 1
+        self._optimizing.pop()
         self._after_backward = False
 
 

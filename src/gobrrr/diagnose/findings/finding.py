@@ -64,11 +64,14 @@ class Case:
     fused: FusedFloor | None
 
     def saving(self, device_s: float, evidence: Iterable[str], *, host_s: float = 0.0) -> Stake | None:
-        """What a change stakes that takes so much off device and host; None if nobody could measure it."""
-        more_s = max(device_s, host_s)
+        """What a change stakes that takes so much off device and host; None if nobody could measure it.
+
+        Time of a host that has time to spare is worth nothing; the device's is, as soon as the host is quicker.
+        """
+        stake_s = at_stake(self.sides, device_less_s=max(0.0, device_s), host_less_s=max(0.0, host_s))
+        more_s = max(device_s, host_s if stake_s is None else stake_s)
         if more_s < MEASURABLE * self.exam.step_s or more_s <= 0:
             return None
-        stake_s = at_stake(self.sides, device_less_s=max(0.0, device_s), host_less_s=max(0.0, host_s))
         return Stake(stake_s, max(0.0, device_s), tuple(evidence))
 
     @cached_property
