@@ -16,7 +16,7 @@ from gobrrr.machine.restore import without_garbage_collection
 from gobrrr.timing.kernel import Kernel, KernelKind, Sync
 from gobrrr.timing.timeline import SpanKind
 from gobrrr.timing.traces.columns import KINDS, NUMBER, Trace
-from gobrrr.timing.traces.idleness import idle_shares
+from gobrrr.timing.traces.idleness import idleness
 from gobrrr.timing.traces.inflate import Text
 from gobrrr.timing.traces.joining import Joined, Joining
 from gobrrr.timing.traces.links import Launched, Step, Steps, find_steps, is_graph, launched
@@ -118,7 +118,8 @@ def _device_exam(source: Source, found: Findings, ceilings: Ceilings, origin: st
     if not any(one.play.step_s > 0 for one in played):
         raise BadInput(f"{source} is a trace in which no step has kernels that take time")
     chosen = sorted(played, key=lambda one: one.play.step_s)[len(played) // 2]
-    joined = Joining(trace, chosen).joined()
+    idle = idleness(trace, chosen.step, chosen.rows)
+    joined = Joining(trace, chosen, idle.before).joined()
     graphs = _graph_share(trace, chosen.step)
     low, high = _bounds(played, graphs)
     return Exam(
@@ -141,7 +142,7 @@ def _device_exam(source: Source, found: Findings, ceilings: Ceilings, origin: st
         peak_memory_bytes=trace.peak_bytes,
         gpu_util_percent=None,
         quality=_quality(found, chosen, joined, graphs),
-        idle=idle_shares(trace, chosen.step, chosen.rows),
+        idle=idle.shares,
     )
 
 

@@ -5,13 +5,13 @@ from shlex import quote
 
 import click
 
-from gobrrr import schema
+from gobrrr.cli.output import is_kept, output_option, write_output
 from gobrrr.cli.show import present
 
 
 @click.command("trace")
 @click.argument("file", metavar="FILE")
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Keep the Exam in this file (.json or .json.gz).")
+@output_option
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
 @click.option(
     "--ceilings", type=click.Path(path_type=Path), help="What `gobrrr machine --json` said on the machine it ran on."
@@ -29,6 +29,6 @@ def command(file: str, *, output: Path | None, as_json: bool, ceilings: Path | N
     with progress_line("tracing") as progress:
         exam = examine_trace(source_of(file), ceilings=ceilings, progress=progress)
     if output is not None:
-        schema.write(exam, output)
+        write_output(exam, output)
     again = f"gobrrr trace {quote(file)} -o exam.json.gz"
-    present(exam, again if output is None else f"gobrrr show {quote(str(output))}", as_json=as_json)
+    present(exam, f"gobrrr show {quote(str(output))}" if is_kept(output) else again, as_json=as_json)

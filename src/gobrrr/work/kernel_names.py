@@ -5,17 +5,17 @@ from functools import lru_cache
 
 from gobrrr.work.op import OpClass
 
-_COMMUNICATION = re.compile(
-    r"nccl|rccl|oneccl|msccl|deepep|deep_ep|nvshmem|rocshmem|symm_mem|multimem|(cross_device|all|custom_all|one_shot_all|"
-    r"two_shot_all)_?reduce(?!d)|all_?gather|reduce_?scatter|all_?to_?all|(intranode|internode|low_latency)\w*(dispatch|"
-    r"combine)|\bquickreduce|p2p_?(send|recv)",
+COLLECTIVES = re.compile(
+    r"([nrhx]|ms)ccl|\b(one)?ccl(::|_)|gloo:|\bc10d::|deepep|deep_ep|nvshmem|rocshmem|symm_mem|symmetric_memory|multimem|"
+    r"(cross_device|(?<!sm)all)_?reduce(?!d)|all_?gather|reduce_?scatter|all_?to_?all|"
+    r"(intranode|internode|low_latency)\w*(dispatch|combine)|\bquickreduce|p2p_?(send|recv)",
     re.IGNORECASE,
 )
 """Collectives by whoever wrote them: vendors' libraries, custom and symmetric-memory all-reduce, expert-parallel
 dispatch and combine."""
 
 _CLASSES = (
-    (OpClass.COMMUNICATION, _COMMUNICATION),
+    (OpClass.COMMUNICATION, COLLECTIVES),
     (
         OpClass.CONTRACTION,
         re.compile(
@@ -52,7 +52,7 @@ def class_of(kernel: str) -> OpClass:
 
 @lru_cache(maxsize=_NAMES)
 def is_communication(kernel: str) -> bool:
-    return _COMMUNICATION.search(kernel) is not None
+    return COLLECTIVES.search(kernel) is not None
 
 
 @lru_cache(maxsize=_NAMES)

@@ -2,7 +2,7 @@
 
 from collections import Counter as Multiset
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gobrrr.timing.kernel import Kernel, KernelKind
@@ -40,6 +40,8 @@ class Joining:
 
     trace: Trace
     chosen: Played
+    gaps: Mapping[int, str] = field(default_factory=dict)
+    """By row, what the device waited for before it."""
     counted: dict[tuple[object, ...], CountedOp | None] = field(default_factory=dict)
 
     def joined(self) -> Joined:
@@ -166,6 +168,7 @@ class Joining:
             launched_s=played.launched_s.get(one.row),
             fused_from=None,
             op=place,
+            gap=self.gaps.get(one.row),
         )
 
 
