@@ -15,7 +15,7 @@ from gobrrr.machine.elsewhere import ceilings_of
 from gobrrr.machine.restore import without_garbage_collection
 from gobrrr.timing.kernel import Kernel, KernelKind, Sync
 from gobrrr.timing.timeline import SpanKind
-from gobrrr.timing.traces.columns import KINDS, NUMBER, Trace
+from gobrrr.timing.traces.columns import KINDS, NUMBER, Blocks, Trace
 from gobrrr.timing.traces.idleness import idleness
 from gobrrr.timing.traces.inflate import Text
 from gobrrr.timing.traces.joining import Joined, Joining
@@ -114,7 +114,8 @@ class Findings:
 
 def _device_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str) -> Exam:
     trace, steps = found.trace, found.steps
-    played = [_played(trace, step) for step in _spread([step for step in steps.steps if step.device])]
+    blocks = trace.columns.blocks()
+    played = [_played(trace, step, blocks) for step in _spread([step for step in steps.steps if step.device])]
     if not any(one.play.step_s > 0 for one in played):
         raise BadInput(f"{source} is a trace in which no step has kernels that take time")
     chosen = sorted(played, key=lambda one: one.play.step_s)[len(played) // 2]
@@ -153,11 +154,9 @@ def _spread(steps: Sequence[Step]) -> Sequence[Step]:
     return rest[::every][:MOST_STEPS]
 
 
-def _played(trace: Trace, step: Step) -> Played:
-    columns = trace.columns
-    start_us, end_us = step.start_us, step.end_us
-    within = [row for row, moment_us in enumerate(columns.start_us) if start_us <= moment_us < end_us]
-    rows = [row for row in within if columns.kind[row] in _HOST_KINDS]
+def _played(trace: Trace, step: Step, blocks: Blocks) -> Played:
+    kind = trace.columns.kind
+    rows = [row for row in blocks.within(step.start_us, step.end_us) if kind[row] in _HOST_KINDS]
     requests = requests_of(trace, step, rows)
     return Played(step, rows, requests, play(requests, USUAL_COST))
 

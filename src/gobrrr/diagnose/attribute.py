@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 
 from gobrrr.diagnose.floor import Floor, Split, op_floors, split
@@ -81,10 +81,10 @@ def _attributed(
     kernel: Kernel, op: Op | None, share: float, seconds: float, whole: Floor | None, ceilings: Ceilings
 ) -> Attributed:
     floor = None if whole is None else Floor(whole.seconds * share, whole.regime, whole.level)
-    one = Attributed(kernel, op, share, seconds, floor, None)
     if floor is None or kernel.kind is not KernelKind.COMPUTE:
-        return one
-    return replace(one, parts=split(seconds, floor.seconds, shortest_s(kernel, one.cls, ceilings)))
+        return Attributed(kernel, op, share, seconds, floor, None)
+    shortest = shortest_s(kernel, OpClass.OTHER if op is None else op.cls, ceilings)
+    return Attributed(kernel, op, share, seconds, floor, split(seconds, floor.seconds, shortest))
 
 
 def shortest_s(kernel: Kernel, cls: OpClass, ceilings: Ceilings) -> float:

@@ -85,16 +85,7 @@ def _read(source: Source, way: _Way) -> Trace:
     if not tables.events:
         raise BadInput("there is no event in it")
     unread = [f"{tables.lost} of its {tables.events} events could not be read"] if tables.lost else []
-    return Trace(
-        columns=tables.columns,
-        names=list(tables.names),
-        lanes=list(tables.lanes),
-        details=list(tables.details),
-        metadata=slabs.metadata,
-        events=tables.events,
-        lost=(*slabs.lost, *unread),
-        peak_bytes=tables.peak_bytes,
-    )
+    return tables.trace(slabs.metadata, (*slabs.lost, *unread))
 
 
 def _chunks(slabs: Slabs, way: _Way) -> Iterator[Chunk]:

@@ -19,9 +19,7 @@ _HELD = (SpanKind.OP, SpanKind.RUNTIME, SpanKind.KERNEL, SpanKind.TRANSFER)
 def timeline_of_events(events: Iterable[Mapping[str, Any]]) -> Timeline:
     tables = Tables()
     tables.add(chunk_of_events(events))
-    return timeline_of(
-        Trace(tables.columns, list(tables.names), list(tables.lanes), list(tables.details), {}, tables.events)
-    )
+    return timeline_of(tables.trace())
 
 
 def timeline_of(trace: Trace, rows: Sequence[int] | None = None, began_us: float | None = None) -> Timeline:
