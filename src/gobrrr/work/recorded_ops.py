@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import permutations
 
 from gobrrr.dtypes import ITEM_BYTES
 from gobrrr.work.call import Call
@@ -74,13 +75,36 @@ def _alone(refs: Sequence[TensorRef]) -> tuple[TensorRef, ...]:
 
 
 def _generated(op: Recorded) -> CountedOp | None:
-    """A kernel that a compiler wrote lists its operands, those it reads first: each moves once."""
+    """A kernel that a compiler wrote lists its operands, those it reads first: each moves once.
+
+    Whether it changes one in place, and what it computes, was not recorded: a default, but for products, whose operands
+    say all of it. A contraction of any other form is unknown, for with bytes alone it would pass for movement.
+    """
     operands = [ref for ref in op.tensors if ref.dtype in ITEM_BYTES]
     if not operands:
         return None
     *read, written = operands
-    work = Work(bytes_read=distinct_bytes(read), bytes_written=distinct_bytes([written]))
-    return CountedOp(class_of(op.name), CountedBy.DEFAULT, work, tuple(read), (written,))
+    cls = class_of(op.name)
+    flops = _product_flops(read, written) if cls is OpClass.CONTRACTION else 0
+    if flops is None:
+        return None
+    work = Work(
+        matrix={read[0].dtype: flops} if flops else {},
+        flops_dense=flops,
+        bytes_read=distinct_bytes(read),
+        bytes_written=distinct_bytes([written]),
+    )
+    return CountedOp(cls, CountedBy.FORMULA if flops else CountedBy.DEFAULT, work, tuple(read), (written,))
+
+
+def _product_flops(read: Sequence[TensorRef], written: TensorRef) -> int | None:
+    """2·M·N·K of the two operands that give the result, if there are such."""
+    for left, right in permutations(read, 2):
+        if len(left.shape) == len(right.shape) == len(written.shape) >= 2:
+            (*batch, rows, inner), (*other, same, columns) = left.shape, right.shape
+            if inner == same and batch == other and (*batch, rows, columns) == written.shape:
+                return 2 * written.numel * inner
+    return None
 
 
 def _on_meta(op: Recorded, near: Surroundings) -> Call | None:
