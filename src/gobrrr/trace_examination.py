@@ -29,6 +29,7 @@ from gobrrr.timing.traces.replay import (
     Played,
     play,
     requests_of,
+    slowness,
 )
 from gobrrr.timing.traces.source import Source
 from gobrrr.work.kernel_names import is_communication
@@ -115,14 +116,15 @@ class Findings:
 def _device_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str) -> Exam:
     trace, steps = found.trace, found.steps
     blocks = trace.columns.blocks()
-    played = [_played(trace, step, blocks) for step in _spread([step for step in steps.steps if step.device])]
+    slow = slowness(trace)
+    played = [_played(trace, step, blocks, slow) for step in _spread([step for step in steps.steps if step.device])]
     if not any(one.play.step_s > 0 for one in played):
         raise BadInput(f"{source} is a trace in which no step has kernels that take time")
     chosen = sorted(played, key=lambda one: one.play.step_s)[len(played) // 2]
     idle = idleness(trace, chosen.step, chosen.rows)
     joined = Joining(trace, chosen, idle.before).joined()
     graphs = _graph_share(trace, chosen.step)
-    low, high = _bounds(played, graphs)
+    low, high = _bounds(played, graphs, slow)
     return Exam(
         target=source.name,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -154,18 +156,18 @@ def _spread(steps: Sequence[Step]) -> Sequence[Step]:
     return rest[::every][:MOST_STEPS]
 
 
-def _played(trace: Trace, step: Step, blocks: Blocks) -> Played:
+def _played(trace: Trace, step: Step, blocks: Blocks, slow: float) -> Played:
     kind = trace.columns.kind
     rows = [row for row in blocks.within(step.start_us, step.end_us) if kind[row] in _HOST_KINDS]
     requests = requests_of(trace, step, rows)
-    return Played(step, rows, requests, play(requests, USUAL_COST))
+    return Played(step, rows, requests, play(requests, USUAL_COST.times(slow)))
 
 
-def _bounds(played: Sequence[Played], graphs: float) -> tuple[float, float]:
+def _bounds(played: Sequence[Played], graphs: float, slow: float) -> tuple[float, float]:
     """From the most that recording can cost to the least."""
     ordered = sorted(played, key=lambda one: one.play.step_s)
-    least = play(ordered[0].requests, MOST_COST).step_s
-    most = play(ordered[-1].requests, LEAST_COST).step_s
+    least = play(ordered[0].requests, MOST_COST.times(slow)).step_s
+    most = play(ordered[-1].requests, LEAST_COST.times(slow)).step_s
     doubt = max(DOUBT, GRAPH_DOUBT * graphs)
     return least * (1 - doubt), most * (1 + doubt)
 

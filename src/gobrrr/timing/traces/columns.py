@@ -26,12 +26,14 @@ class Details(NamedTuple):
     values: bytes = b""
     moved: int | None = None
     """Bytes, of a copy or a fill by the device itself."""
+    grid: bytes = b""
+    """Blocks that a kernel was launched with."""
 
     @classmethod
     def of(cls, key: bytes) -> "Details":
         """From its texts in one, as they are compared: JSON holds no byte of zero."""
-        dims, strides, types, values, moved = key.split(BETWEEN)
-        return cls(dims, strides, types, values, int(moved) if moved else None)
+        dims, strides, types, values, moved, grid = key.split(BETWEEN)
+        return cls(dims, strides, types, values, int(moved) if moved else None, grid)
 
 
 BETWEEN = b"\0"

@@ -43,6 +43,7 @@ _ARGUMENTS = {
     "stream": "stream",
     "correlation": "correlation",
     "bytes": "bytes",
+    "grid": "grid",
     "external_then": "external id",
     "dims_then": "Input dims",
 }
@@ -51,7 +52,7 @@ profilers spelled it."""
 
 _ALLOCATED = "Total Allocated"
 
-_TEXTS = frozenset("dims dims_then strides types values".split())
+_TEXTS = frozenset("dims dims_then strides types values grid".split())
 """Arguments that are kept as the JSON text they are."""
 
 _WHOLE = frozenset("external external_then correlation sequence bytes allocated".split())
@@ -321,5 +322,7 @@ def _device_lane(event: Any) -> tuple[Any, Any]:
 def _detailed(args: Any, details: Interned) -> int:
     """The place of what was recorded of the arguments; that nothing was is no detail."""
     if dims := args.dims or args.dims_then:
-        return details[BETWEEN.join((dims, args.strides, args.types, args.values, b""))]
-    return NONE if args.bytes == NONE else details[b"%b%d" % (4 * BETWEEN, args.bytes)]
+        return details[BETWEEN.join((dims, args.strides, args.types, args.values, b"", b""))]
+    if grid := args.grid:
+        return details[5 * BETWEEN + bytes(grid)]
+    return NONE if args.bytes == NONE else details[b"%b%d%b" % (4 * BETWEEN, args.bytes, BETWEEN)]
