@@ -65,10 +65,10 @@ def compared(name: str, live: Diagnosis, traced: Diagnosis) -> dict[str, Any]:
 
 def told(row: dict[str, Any]) -> str:
     times, flops = row["step_s"], row["flops_dense"]
-    within = times["low"] <= times["live"] <= times["high"]
+    inside = "inside" if times["low"] <= times["live"] <= times["high"] else "OUTSIDE"
     return (
         f"{row['workload']}: live {units.seconds(times['live'])}, from the trace {units.seconds(times['trace'])} "
-        f"({'inside' if within else 'OUTSIDE'} {units.seconds(times['low'])} to {units.seconds(times['high'])}); shares "
+        f"({inside} {units.seconds(times['low'])} to {units.seconds(times['high'])}); shares "
         f"differ by {row['most_points']:.1f} points at the most; FLOPs {flops['trace']:.4g} of {flops['live']:.4g}"
     )
 
