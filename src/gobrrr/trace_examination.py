@@ -329,7 +329,7 @@ def _warnings(found: Findings, *, linked: float, shaped: float, graphs: float, u
     """What could not be used, each with the change to the recording that would help."""
     yield from found.notes
     if not has_torch():
-        yield "torch is not installed here, so no work was counted: pip install 'gobrrr[torch]'"
+        yield "torch is not installed here, so the work of common ops alone was counted: pip install 'gobrrr[torch]'"
     if found.steps.found_by == "whole" and len(found.steps.steps) == 1:
         yield "no steps were found, so all of it counts as one: call profiler.step() after each step"
     if unlinked > NOTABLE:
