@@ -32,6 +32,7 @@ from gobrrr.timing.traces.replay import (
     slowness,
 )
 from gobrrr.timing.traces.source import Source
+from gobrrr.timing.traces.spans import span_of
 from gobrrr.work.kernel_names import is_communication
 from gobrrr.work.op import CountedBy, Op, Phase
 from gobrrr.work.recorded_ops import has_torch, unknown_op
@@ -67,6 +68,8 @@ def examine_trace(
         exam = _examined(source, processes, progress)
         trace_cache.store(source, exam)
     limits, origin = ceilings_of(exam.ceilings.device, ceilings)
+    if (limits, origin) == (exam.ceilings, exam.ceilings_from):
+        return exam
     return replace(exam, ceilings=limits, ceilings_from=origin)
 
 
@@ -121,8 +124,9 @@ def _device_exam(source: Source, found: Findings, ceilings: Ceilings, origin: st
     if not any(one.play.step_s > 0 for one in played):
         raise BadInput(f"{source} is a trace in which no step has kernels that take time")
     chosen = sorted(played, key=lambda one: one.play.step_s)[len(played) // 2]
-    idle = idleness(trace, chosen.step, chosen.rows)
-    joined = Joining(trace, chosen, idle.before).joined()
+    host = [span_of(trace, row, chosen.step.start_us) for row in chosen.rows]
+    idle = idleness(trace, chosen.step, host)
+    joined = Joining(trace, chosen, host, idle.before).joined()
     graphs = _graph_share(trace, chosen.step)
     low, high = _bounds(played, graphs, slow)
     return Exam(
@@ -331,7 +335,7 @@ def _warnings(found: Findings, *, linked: float, shaped: float, graphs: float, u
     """What could not be used, each with the change to the recording that would help."""
     yield from found.notes
     if not has_torch():
-        yield "torch is not installed here, so no work was counted: pip install 'gobrrr[torch]'"
+        yield "torch is not installed here, so the work of common ops alone was counted: pip install 'gobrrr[torch]'"
     if found.steps.found_by == "whole" and len(found.steps.steps) == 1:
         yield "no steps were found, so all of it counts as one: call profiler.step() after each step"
     if unlinked > NOTABLE:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TypeAlias
 
 from gobrrr.timing.timeline import Span, SpanKind, Timeline, merged
@@ -206,8 +207,12 @@ def _cause(span: Span) -> Cause:
     """Annotations of other kinds cover Python, and so say nothing."""
     if span.kind is SpanKind.PROFILER:
         return Cause.PROFILER
-    other = Cause.PYTHON if span.kind is SpanKind.ANNOTATION else Cause.DISPATCH
-    return next((cause for cause, name in _NAMES.items() if name.search(span.name)), other)
+    return _telling(span.name) or (Cause.PYTHON if span.kind is SpanKind.ANNOTATION else Cause.DISPATCH)
+
+
+@lru_cache(maxsize=1 << 12)
+def _telling(name: str) -> Cause | None:
+    return next((cause for cause, pattern in _NAMES.items() if pattern.search(name)), None)
 
 
 def _length_s(stretches: Iterable[Stretch]) -> float:

@@ -38,7 +38,7 @@ _CLASSES = (
         re.compile(r"elementwise|_poi_fused|pointwise|dropout|gelu|silu|relu|rotary|rope|activation", re.IGNORECASE),
     ),
 )
-"""The most telling first: the name of a fused attention holds a softmax, that of a collective a reduction, and that of a
+"""The most telling first: the name of a fused attention holds a softmax, that of a collective a reduction, that of a
 compiler's kernel everything that went into it."""
 
 _TF32 = re.compile(r"tf32|(?<!bf16_)(?<!f16_)s1688(?:gemm|fprop|dgrad|wgrad|cudnn)|tensorop_s1688", re.IGNORECASE)

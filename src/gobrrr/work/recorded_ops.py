@@ -11,6 +11,7 @@ from gobrrr.work.kernel_names import class_of
 from gobrrr.work.op import CountedBy, OpClass, TensorRef
 from gobrrr.work.recorded import Recorded
 from gobrrr.work.registry import Rule, canonical, counted, rule_for
+from gobrrr.work.results import call_of
 from gobrrr.work.traffic import distinct_bytes
 from gobrrr.work.work import Work
 
@@ -45,8 +46,9 @@ def counted_op(op: Recorded, near: Surroundings) -> CountedOp | None:
     if op.name.startswith(_GENERATED):
         return _generated(op)
     rule = rule_for(op.name)
-    call = _retired(op, near) or _on_meta(op, near) or _by_neighbours(op, near) or _alike(op, rule)
-    if call is None or not has_torch():
+    call = _retired(op, near) or call_of(op, tf32=near.tf32) or _on_meta(op, near)
+    call = call or _by_neighbours(op, near) or _alike(op, rule)
+    if call is None:
         return None
     rule = rule or rule_for(call.name)
     if any(ref.dtype not in ITEM_BYTES for ref in (*call.tensors(*call.args), *call.outputs)):
@@ -110,9 +112,9 @@ def _product_flops(read: Sequence[TensorRef], written: TensorRef) -> int | None:
 def _on_meta(op: Recorded, near: Surroundings) -> Call | None:
     if not has_torch():
         return None
-    from gobrrr.work.meta import call_of
+    from gobrrr.work import meta
 
-    return call_of(op, tf32=near.tf32)
+    return meta.call_of(op, tf32=near.tf32)
 
 
 _RETIRED: dict[str, tuple[bool, bool]] = {

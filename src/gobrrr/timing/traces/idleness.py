@@ -9,7 +9,7 @@ from gobrrr.timing.idle import Cause, Gap, Stretch, by_cause, gaps
 from gobrrr.timing.timeline import Span, SpanKind
 from gobrrr.timing.traces.columns import Trace
 from gobrrr.timing.traces.links import Step
-from gobrrr.timing.traces.spans import span_of, timeline_of
+from gobrrr.timing.traces.spans import arranged, span_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +20,13 @@ class Idleness:
     """By the row of what ran next, the cause of most of the gap before it."""
 
 
-def idleness(trace: Trace, step: Step, rows: Sequence[int]) -> Idleness:
-    """From the rows of the host in the step's stretch.
+def idleness(trace: Trace, step: Step, host: Sequence[Span]) -> Idleness:
+    """From what the host did in the step's stretch.
 
     Before a kernel was asked for the device waited for the host, afterwards for nobody: its own latency, and all
     there is where the host was always in time. What it still did for the step before is no idle time.
     """
-    recording = timeline_of(trace, [*rows, *_overlapping(trace, step)], step.start_us)
+    recording = arranged([*host, *(span_of(trace, row, step.start_us) for row in _overlapping(trace, step))])
     found = gaps(recording.device, recording, (0.0, (step.end_us - step.start_us) * 1e-6))
     spans = (*recording.ops, *recording.runtime, *recording.annotations, *_profiler(trace, step))
     causes = by_cause([(gap.start_s, gap.asked_s) for gap in found], spans)

@@ -49,6 +49,8 @@ class Joining:
 
     trace: Trace
     chosen: Played
+    host: Sequence[Span]
+    """What the host did in the step's stretch."""
     gaps: Mapping[int, str] = field(default_factory=dict)
     """By row, what the device waited for before it."""
     counted: dict[tuple[object, ...], CountedOp | None] = field(default_factory=dict)
@@ -57,7 +59,7 @@ class Joining:
 
     def joined(self) -> Joined:
         trace, step = self.trace, self.chosen.step
-        host = host_of(trace, step, self.chosen.rows)
+        host = host_of(trace, self.host)
         assumed = _usual_type(trace, step)
         calls = [None if one.call is None else span_of(trace, one.call, step.start_us) for one in step.device]
         chains = [[] if call is None or is_graph(call.name) else chain(host, call) for call in calls]
