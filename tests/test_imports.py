@@ -17,7 +17,7 @@ LAYERS = (
     ("machine", "work"),
     ("timing",),
     ("bounds", "exam"),
-    ("examination", "trace_examination", "diagnose", "history"),
+    ("examination", "trace_examination", "trace_cache", "diagnose", "history"),
     ("predict",),
     ("treat",),
     ("lab",),

@@ -11,6 +11,9 @@ from gobrrr.diagnose.diagnosis import Diagnosis, diagnose
 from gobrrr.errors import BadInput
 from gobrrr.exam import Exam
 from gobrrr.machine.elsewhere import MEMORY, ceilings_of
+from gobrrr.timing.traces.columns import Tables
+from gobrrr.timing.traces.decode import chunk_of_events
+from gobrrr.timing.traces.replay import USUAL_LAUNCH_S, slowness
 from gobrrr.trace_examination import examine_trace
 from traces import SHARED, Tape, additions, saved, shared
 
@@ -55,7 +58,7 @@ def test_seconds_add_to_the_step_and_an_exam_survives_its_file(tmp_path):
     schema.write(exam, tmp_path / "exam.json.gz")
     made = diagnose(schema.read(Exam, tmp_path / "exam.json.gz"))
     assert sum(made.seconds.values()) == pytest.approx(made.step_s)
-    assert schema.dumps(made) == schema.dumps(diagnose(exam))
+    assert schema.to_data(made) == schema.to_data(diagnose(exam))
 
 
 def test_without_shapes_work_is_unknown_and_the_report_says_what_to_record(tmp_path):
@@ -65,6 +68,39 @@ def test_without_shapes_work_is_unknown_and_the_report_says_what_to_record(tmp_p
     made = diagnosed(tape.save(tmp_path / "t.json"))
     assert made.coverage["unknown"] == 1
     assert any("record_shapes=True" in warning for warning in made.quality.warnings)
+
+
+MULTIPLIED = "void at::native::multi_tensor_apply_kernel<TensorListMetadata<1>, BinaryOpScalarFunctor<float, 1, 1, 0>>"
+
+
+@pytest.mark.parametrize(
+    ("gradients", "numbers"), [([1000, 2000], 2_000_000), ([3000, 2000], 40 << 16), (None, 40 << 16)]
+)
+def test_lists_of_tensors_have_as_many_numbers_as_their_kernels_blocks_take_and_gradients_have(
+    tmp_path, gradients, numbers
+):
+    """Of lists no sizes are recorded. A block takes 65536 numbers at the most."""
+    tape = Tape()
+    tape.step(0, 0.0, 1000.0)
+    if gradients is not None:
+        tape.op("torch::autograd::AccumulateGrad", 5.0, 5.0, [gradients])
+    tape.op("aten::_foreach_mul_", 100.0, 100.0, [[], []], ["TensorList", "Scalar"], **{"Concrete Inputs": ["", "2.0"]})
+    tape.launch(MULTIPLIED, 110.0, 120.0, 400.0, grid=[30, 1, 1])
+    tape.launch(MULTIPLIED, 150.0, 530.0, 400.0, grid=[10, 1, 1])
+    made = diagnosed(tape.save(tmp_path / "t.json"))
+    assert made.bytes == 2 * 4 * numbers
+    assert made.coverage["formula"] == 1
+
+
+def test_a_host_is_as_slow_as_the_quicker_of_its_launches():
+    tape = Tape()
+    for number in range(40):
+        tape.launch("k", 10.0 * number, 10.0 * number + 5, 1.0)
+        tape.call("cudaLaunchKernel", 10.0 * number + 5, 400.0)
+    tables = Tables()
+    tables.add(chunk_of_events(tape.events))
+    assert slowness(tables.trace()) == pytest.approx(4e-6 / USUAL_LAUNCH_S)
+    assert slowness(Tables().trace()) == 1
 
 
 def test_kernels_of_a_graph_have_classes_and_no_work(tmp_path):

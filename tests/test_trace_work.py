@@ -86,6 +86,21 @@ def test_a_generated_kernel_moves_each_operand_once():
     assert found.work.bytes == 2 * (8 * 128 + 128 + 8 * 128)
 
 
+@given(st.lists(st.integers(2, 64), min_size=3, max_size=3, unique=True), st.booleans())
+def test_a_generated_product_has_the_flops_of_its_operands(sizes, has_bias):
+    rows, inner, columns = sizes
+    dims = [*([[columns]] if has_bias else []), [rows, inner], [inner, columns], [rows, columns]]
+    found = count(op("triton_tem_fused_addmm_mm_3", dims, ["c10::BFloat16"] * len(dims)))
+    assert (found.cls, found.counted_by) == (OpClass.CONTRACTION, CountedBy.FORMULA)
+    assert found.work.matrix == {"bf16": 2 * rows * inner * columns}
+    assert found.work.bytes == 2 * sum(prod(one) for one in dims)
+
+
+def test_a_generated_contraction_of_another_form_is_unknown():
+    heads = [[2, 8, 128, 64]] * 4
+    assert counted_op(op("triton_tem_fused_flex_attention_0", heads, ["c10::BFloat16"] * 4), Surroundings()) is None
+
+
 def test_what_nobody_knows_is_unknown():
     assert counted_op(op("mylib::secret", [[8, 8]], ["float"]), Surroundings()) is None
     assert counted_op(op("aten::add", [[8, 8], [8, 8], []], ["mystery", "mystery", "Scalar"]), Surroundings()) is None
@@ -136,6 +151,8 @@ def test_communication_is_known_by_whoever_wrote_it(kernel):
         ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x192x64", OpClass.CONTRACTION),
         ("void flash_fwd_kernel<Flash_fwd_kernel_traits<64>>", OpClass.CONTRACTION),
         ("triton_red_fused_mean_0", OpClass.NORMALIZATION),
+        ("triton_poi_fused_convolution_relu_1", OpClass.ELEMENTWISE),
+        ("triton_per_fused__softmax_bmm_2", OpClass.NORMALIZATION),
         ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", OpClass.NORMALIZATION),
         ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", OpClass.NORMALIZATION),
         ("something_else", OpClass.OTHER),

@@ -15,6 +15,7 @@ import gobrrr
 from gobrrr import schema
 from gobrrr.diagnose.diagnosis import diagnose
 from gobrrr.exam import Exam
+from traces import shared
 
 RECORDED = Path(__file__).parent / "data" / "mlp.json.gz"
 """A training step of two linear layers, on a CPU, with its batch test."""
@@ -84,6 +85,16 @@ def test_the_json_is_what_this_environment_says_of_it(python):
     assert (shown.returncode, shown.stderr) == (0, "")
     here = json.loads(schema.dumps(diagnose(schema.read(Exam, RECORDED))))
     assert json.loads(shown.stdout) == here
+
+
+def test_a_trace_of_common_ops_has_its_work_counted(python, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    read = typed(python, "trace", str(shared("gpt2_train_b8x1024_bf16.json.gz")), "--json")
+    assert read.returncode == 0
+    found = json.loads(read.stdout)
+    assert found["flops_dense"] == pytest.approx(7.154e12, rel=5e-3)
+    assert found["coverage"]["formula"] > 0.97
+    assert any("torch is not installed" in warning for warning in found["quality"]["warnings"])
 
 
 @pytest.mark.parametrize("args", [("examine", "mine.py:make"), ("demo",), ("demo", "B201"), ("count", "mine.py:make")])

@@ -53,11 +53,13 @@ class Tape:
         shapes = {} if dims is None else {"Input Dims": dims, "Input type": types or ["float"] * len(dims)}
         self.span("op", name, ts, dur, **{"External id": self.number}, **shapes, **more)
 
-    def launch(self, name: str, asked: float, start: float, dur: float, *, call: str = "cudaLaunchKernel") -> None:
+    def launch(
+        self, name: str, asked: float, start: float, dur: float, *, call: str = "cudaLaunchKernel", **args: Any
+    ) -> None:
         """A call of 4 µs, and its kernel."""
         self.number += 1
         self.span("call", call, asked, 4.0, correlation=self.number)
-        self.kernel(name, start, dur, correlation=self.number)
+        self.kernel(name, start, dur, correlation=self.number, **args)
 
     def kernel(self, name: str, start: float, dur: float, **args: Any) -> None:
         self.span("kernel", name, start, dur, tid=7, pid=0, device=0, stream=7, **args)

@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from gobrrr import schema
+from gobrrr import schema, trace_cache
 from gobrrr.errors import BadInput
 from gobrrr.exam import Exam, Quality
 from gobrrr.machine.ceilings import Ceilings
@@ -15,8 +15,8 @@ from gobrrr.machine.elsewhere import ceilings_of
 from gobrrr.machine.restore import without_garbage_collection
 from gobrrr.timing.kernel import Kernel, KernelKind, Sync
 from gobrrr.timing.timeline import SpanKind
-from gobrrr.timing.traces.columns import KINDS, NUMBER, Trace
-from gobrrr.timing.traces.idleness import idle_shares
+from gobrrr.timing.traces.columns import KINDS, NUMBER, Blocks, Trace
+from gobrrr.timing.traces.idleness import idleness
 from gobrrr.timing.traces.inflate import Text
 from gobrrr.timing.traces.joining import Joined, Joining
 from gobrrr.timing.traces.links import Launched, Step, Steps, find_steps, is_graph, launched
@@ -29,7 +29,10 @@ from gobrrr.timing.traces.replay import (
     Played,
     play,
     requests_of,
+    slowness,
 )
+from gobrrr.timing.traces.source import Source
+from gobrrr.timing.traces.spans import span_of
 from gobrrr.work.kernel_names import is_communication
 from gobrrr.work.op import CountedBy, Op, Phase
 from gobrrr.work.recorded_ops import has_torch, unknown_op
@@ -53,29 +56,42 @@ _HOST_KINDS = frozenset(NUMBER[kind] for kind in (SpanKind.OP, SpanKind.RUNTIME,
 
 
 def examine_trace(
-    path: Path,
+    source: Source,
     *,
     ceilings: Path | None = None,
     processes: int | None = None,
     progress: Progress = lambda _number, _total, _what: None,
 ) -> Exam:
+    """The Exam of a trace, kept from the last time or made now, with the ceilings that hold now."""
+    exam = trace_cache.load(source)
+    if exam is None:
+        exam = _examined(source, processes, progress)
+        trace_cache.store(source, exam)
+    limits, origin = ceilings_of(exam.ceilings.device, ceilings)
+    if (limits, origin) == (exam.ceilings, exam.ceilings_from):
+        return exam
+    return replace(exam, ceilings=limits, ceilings_from=origin)
+
+
+def _examined(source: Source, processes: int | None, progress: Progress) -> Exam:
     """Reads it, finds its steps, joins what ran with what asked for it, and counts the work from recorded shapes."""
     with without_garbage_collection():
-        progress(1, 3, "reading the trace")
-        found = _found(read_trace(path, processes=processes))
-        progress(2, 3, "looking for ceilings")
-        limits, source = ceilings_of(_device_name(found.trace, found.device), ceilings)
-        progress(3, 3, "counting its work")
-        return (_device_exam if found.ran else _host_exam)(path, found, limits, source)
+        progress(1, 2, "reading the trace")
+        found = _found(read_trace(source, processes=processes))
+        progress(2, 2, "counting its work")
+        ceilings, origin = ceilings_of(_device_name(found.trace, found.device))
+        return (_device_exam if found.ran else _host_exam)(source, found, ceilings, origin)
 
 
-def exam_or_trace(path: Path) -> Exam:
+def exam_or_trace(source: Source) -> Exam:
     """The kept Exam in this file, or that of the trace in it: an Exam begins with the version of its schema."""
     try:
-        begun = next(iter(Text(path)), b"")
+        begun = next(iter(Text(source)), b"")
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
-    return schema.read(Exam, path) if b'"schema_version"' in begun[:200] else examine_trace(path)
+        raise BadInput(f"{source} cannot be read: {error.strerror or error}") from None
+    if isinstance(source, Path) and b'"schema_version"' in begun[:200]:
+        return schema.read(Exam, source)
+    return examine_trace(source)
 
 
 def _found(trace: Trace) -> "Findings":
@@ -100,22 +116,26 @@ class Findings:
     notes: list[str]
 
 
-def _device_exam(path: Path, found: Findings, ceilings: Ceilings, source: str) -> Exam:
+def _device_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str) -> Exam:
     trace, steps = found.trace, found.steps
-    played = [_played(trace, step) for step in _spread([step for step in steps.steps if step.device])]
+    blocks = trace.columns.blocks()
+    slow = slowness(trace)
+    played = [_played(trace, step, blocks, slow) for step in _spread([step for step in steps.steps if step.device])]
     if not any(one.play.step_s > 0 for one in played):
-        raise BadInput(f"{path} is a trace in which no step has kernels that take time")
+        raise BadInput(f"{source} is a trace in which no step has kernels that take time")
     chosen = sorted(played, key=lambda one: one.play.step_s)[len(played) // 2]
-    joined = Joining(trace, chosen).joined()
+    host = [span_of(trace, row, chosen.step.start_us) for row in chosen.rows]
+    idle = idleness(trace, chosen.step, host)
+    joined = Joining(trace, chosen, host, idle.before).joined()
     graphs = _graph_share(trace, chosen.step)
-    low, high = _bounds(played, graphs)
+    low, high = _bounds(played, graphs, slow)
     return Exam(
-        target=path.name,
+        target=source.name,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         device="cuda",
         serial=False,
         ceilings=ceilings,
-        ceilings_from=source,
+        ceilings_from=origin,
         window_step_s=tuple(one.play.step_s for one in played),
         step_interval_s=(low, high),
         steps=len(steps.steps),
@@ -129,7 +149,7 @@ def _device_exam(path: Path, found: Findings, ceilings: Ceilings, source: str) -
         peak_memory_bytes=trace.peak_bytes,
         gpu_util_percent=None,
         quality=_quality(found, chosen, joined, graphs),
-        idle=idle_shares(trace, chosen.step, chosen.rows),
+        idle=idle.shares,
     )
 
 
@@ -140,20 +160,18 @@ def _spread(steps: Sequence[Step]) -> Sequence[Step]:
     return rest[::every][:MOST_STEPS]
 
 
-def _played(trace: Trace, step: Step) -> Played:
-    columns = trace.columns
-    start_us, end_us = step.start_us, step.end_us
-    within = [row for row, moment_us in enumerate(columns.start_us) if start_us <= moment_us < end_us]
-    rows = [row for row in within if columns.kind[row] in _HOST_KINDS]
+def _played(trace: Trace, step: Step, blocks: Blocks, slow: float) -> Played:
+    kind = trace.columns.kind
+    rows = [row for row in blocks.within(step.start_us, step.end_us) if kind[row] in _HOST_KINDS]
     requests = requests_of(trace, step, rows)
-    return Played(step, rows, requests, play(requests, USUAL_COST))
+    return Played(step, rows, requests, play(requests, USUAL_COST.times(slow)))
 
 
-def _bounds(played: Sequence[Played], graphs: float) -> tuple[float, float]:
+def _bounds(played: Sequence[Played], graphs: float, slow: float) -> tuple[float, float]:
     """From the most that recording can cost to the least."""
     ordered = sorted(played, key=lambda one: one.play.step_s)
-    least = play(ordered[0].requests, MOST_COST).step_s
-    most = play(ordered[-1].requests, LEAST_COST).step_s
+    least = play(ordered[0].requests, MOST_COST.times(slow)).step_s
+    most = play(ordered[-1].requests, LEAST_COST.times(slow)).step_s
     doubt = max(DOUBT, GRAPH_DOUBT * graphs)
     return least * (1 - doubt), most * (1 + doubt)
 
@@ -165,7 +183,7 @@ def _syncs(trace: Trace, chosen: Played) -> Iterable[Sync]:
             yield Sync(trace.name_of(row), columns.us[row] * 1e-6, None)
 
 
-def _host_exam(path: Path, found: Findings, ceilings: Ceilings, source: str) -> Exam:
+def _host_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str) -> Exam:
     """Of a trace in which nothing ran on a device: the host's ops are what ran."""
     trace = found.trace
     step = max(found.steps.steps, key=lambda step: step.end_us - step.start_us)
@@ -177,7 +195,7 @@ def _host_exam(path: Path, found: Findings, ceilings: Ceilings, source: str) -> 
         and (KINDS[columns.kind[row]] is SpanKind.OP or is_communication(trace.name_of(row)))
     ]
     if step.end_us <= step.start_us:
-        raise BadInput(f"{path} is a trace in which nothing takes time")
+        raise BadInput(f"{source} is a trace in which nothing takes time")
     outermost = _outermost(trace, rows)
     left_out = len(outermost) - MOST_HOST_OPS
     if left_out > 0:
@@ -187,12 +205,12 @@ def _host_exam(path: Path, found: Findings, ceilings: Ceilings, source: str) -> 
     kernels = tuple(_host_kernel(trace, row, step, place) for place, row in enumerate(outermost))
     step_s = (step.end_us - step.start_us) * 1e-6
     return Exam(
-        target=path.name,
+        target=source.name,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         device="cpu",
         serial=False,
         ceilings=ceilings,
-        ceilings_from=source,
+        ceilings_from=origin,
         window_step_s=(step_s,),
         steps=len(found.steps.steps),
         step_s_method="profiled",
@@ -317,7 +335,7 @@ def _warnings(found: Findings, *, linked: float, shaped: float, graphs: float, u
     """What could not be used, each with the change to the recording that would help."""
     yield from found.notes
     if not has_torch():
-        yield "torch is not installed here, so no work was counted: pip install 'gobrrr[torch]'"
+        yield "torch is not installed here, so the work of common ops alone was counted: pip install 'gobrrr[torch]'"
     if found.steps.found_by == "whole" and len(found.steps.steps) == 1:
         yield "no steps were found, so all of it counts as one: call profiler.step() after each step"
     if unlinked > NOTABLE:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gobrrr import schema
+from gobrrr.cli.output import is_kept, output_option, write_output
 from gobrrr.cli.selection import selected_rules, selecting
 from gobrrr.cli.show import present
 from gobrrr.cli.terminal import say
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("target", metavar="FILE.py:NAME")
 @click.option("--batch-test", is_flag=True, help="Also time twice the batch: is the step overhead-bound?")
 @selecting
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Keep the Exam in this file (.json or .json.gz).")
+@output_option
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
 def command(target: str, *, batch_test: bool, select: str, ignore: str, output: Path | None, as_json: bool) -> None:
     """Time one step of a workload, join it with the work, and say what limits it.
@@ -37,8 +37,8 @@ def command(target: str, *, batch_test: bool, select: str, ignore: str, output: 
     with progress_line("examining") as progress:
         exam = examined(target, progress, batch_test=batch_test)
     if output is not None:
-        schema.write(exam, output)
-    kept = kept_as(exam) if output is None else str(output)
+        write_output(exam, output)
+    kept = str(output) if is_kept(output) else kept_as(exam)
     following = f"gobrrr examine {quote(target)} -o exam.json.gz" if kept is None else f"gobrrr show {quote(kept)}"
     present(exam, following, as_json=as_json, rules=rules)
 

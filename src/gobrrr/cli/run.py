@@ -11,6 +11,7 @@ import click
 from gobrrr import schema
 from gobrrr.cli import terminal
 from gobrrr.cli.examine import kept_as
+from gobrrr.cli.output import is_kept, output_option, write_output
 from gobrrr.errors import GobrrrError, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _separated(args: list[str]) -> list[str]:
 @click.option("-c", "code", metavar="CODE", help="Run a string, as `python -c` does.")
 @click.option("--stop", is_flag=True, help="End the program as soon as the verdict is there.")
 @click.option("--step-by", type=click.Choice(STEP_BY), help="What ends a step, if it is not found right.")
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Keep the Exam in this file (.json or .json.gz).")
+@output_option
 @click.option("--json", "as_json", type=click.Path(path_type=Path), help="Write the diagnosis into this file.")
 @click.argument("args", metavar="SCRIPT ARGS...", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -108,9 +109,9 @@ def _report(exam: "Exam", output: Path | None, as_json: Path | None, stderr: Tex
 
     diagnosis = diagnose(exam)
     if output is not None:
-        schema.write(exam, output)
+        write_output(exam, output)
     if as_json is not None:
         schema.write(diagnosis, as_json)
-    kept = kept_as(exam) if output is None else str(output)
+    kept = str(output) if is_kept(output) else kept_as(exam)
     following = f"gobrrr run -o exam.json.gz {exam.target}" if kept is None else f"gobrrr show {shlex.quote(kept)}"
     terminal.show_page(render(diagnosis, following), stderr)

@@ -1,11 +1,13 @@
 """`gobrrr show`."""
 
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
 
 from gobrrr import schema
+from gobrrr.cli.output import output_option, write_output
 from gobrrr.cli.selection import selected_rules, selecting
 from gobrrr.cli.terminal import show_page
 
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
 @click.command("show")
 @click.argument("exam", default="last")
 @selecting
+@output_option
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
-def command(exam: str, *, select: str, ignore: str, as_json: bool) -> None:
+def command(exam: str, *, select: str, ignore: str, output: Path | None, as_json: bool) -> None:
     """Diagnose a kept Exam again; needs neither torch nor the machine that it was made on.
 
     EXAM is a file, or one of the ten Exams that were made last: `last`, which is meant if nothing is given, `last~1`
@@ -28,7 +31,10 @@ def command(exam: str, *, select: str, ignore: str, as_json: bool) -> None:
     from gobrrr.exam import Exam
 
     rules = selected_rules(select, ignore)
-    present(schema.read(Exam, history.path_of(exam)), f"gobrrr show {quote(exam)} --json", as_json=as_json, rules=rules)
+    kept = schema.read(Exam, history.path_of(exam))
+    if output is not None:
+        write_output(kept, output)
+    present(kept, f"gobrrr show {quote(exam)} --json", as_json=as_json, rules=rules)
 
 
 def present(exam: "Exam", following: str, *, as_json: bool, rules: "tuple[Rule, ...] | None" = None) -> None:

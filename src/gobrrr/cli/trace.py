@@ -5,29 +5,30 @@ from shlex import quote
 
 import click
 
-from gobrrr import schema
+from gobrrr.cli.output import is_kept, output_option, write_output
 from gobrrr.cli.show import present
 
 
 @click.command("trace")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Keep the Exam in this file (.json or .json.gz).")
+@click.argument("file", metavar="FILE")
+@output_option
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
 @click.option(
     "--ceilings", type=click.Path(path_type=Path), help="What `gobrrr machine --json` said on the machine it ran on."
 )
-def command(file: Path, *, output: Path | None, as_json: bool, ceilings: Path | None) -> None:
+def command(file: str, *, output: Path | None, as_json: bool, ceilings: Path | None) -> None:
     """Diagnose a trace that torch's profiler recorded (.json or .json.gz), of any age, from any machine.
 
-    Nothing is run. The step's time without the profiler is estimated, with an interval; what was not recorded is
-    unknown, and the report says what to record.
+    FILE may be any address that fsspec can open, as s3://… or https://…. Nothing is run. The step's time without the
+    profiler is estimated, with an interval; what was not recorded is unknown, and the report says what to record.
     """
     from gobrrr.report.progress import progress_line
+    from gobrrr.timing.traces.source import source_of
     from gobrrr.trace_examination import examine_trace
 
     with progress_line("tracing") as progress:
-        exam = examine_trace(file, ceilings=ceilings, progress=progress)
+        exam = examine_trace(source_of(file), ceilings=ceilings, progress=progress)
     if output is not None:
-        schema.write(exam, output)
-    again = f"gobrrr trace {quote(str(file))} -o exam.json.gz"
-    present(exam, again if output is None else f"gobrrr show {quote(str(output))}", as_json=as_json)
+        write_output(exam, output)
+    again = f"gobrrr trace {quote(file)} -o exam.json.gz"
+    present(exam, f"gobrrr show {quote(str(output))}" if is_kept(output) else again, as_json=as_json)

@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 
 from gobrrr.diagnose.floor import Floor, Split, op_floors, split
+from gobrrr.diagnose.gaps import device_gaps
 from gobrrr.diagnose.regime import Regime
 from gobrrr.exam import Exam
 from gobrrr.machine.ceilings import Ceilings
@@ -80,10 +81,10 @@ def _attributed(
     kernel: Kernel, op: Op | None, share: float, seconds: float, whole: Floor | None, ceilings: Ceilings
 ) -> Attributed:
     floor = None if whole is None else Floor(whole.seconds * share, whole.regime, whole.level)
-    one = Attributed(kernel, op, share, seconds, floor, None)
     if floor is None or kernel.kind is not KernelKind.COMPUTE:
-        return one
-    return replace(one, parts=split(seconds, floor.seconds, shortest_s(kernel, one.cls, ceilings)))
+        return Attributed(kernel, op, share, seconds, floor, None)
+    shortest = shortest_s(kernel, OpClass.OTHER if op is None else op.cls, ceilings)
+    return Attributed(kernel, op, share, seconds, floor, split(seconds, floor.seconds, shortest))
 
 
 def shortest_s(kernel: Kernel, cls: OpClass, ceilings: Ceilings) -> float:
@@ -155,20 +156,8 @@ def as_run_floor_s(kernels: Iterable[Attributed]) -> float | None:
 
 
 def queued_gaps_s(kernels: Sequence[Kernel], gap_before_s: float | None) -> float:
-    """Gaps on the device before kernels that had already been asked for: its own doing, not the host's.
-
-    Kernels of one launch are a graph's: all but the first were asked for with it, even if that call returned later.
-    """
-    ordered = sorted(kernels, key=lambda kernel: kernel.start_s)
-    free_from_s = ordered[0].start_s - (gap_before_s or 0.0) if ordered else 0.0
-    gaps_s = 0.0
-    launches: set[float | None] = set()
-    for kernel in ordered:
-        queued = kernel.launched_s is None or kernel.launched_s <= free_from_s or kernel.launched_s in launches
-        gaps_s += max(0.0, kernel.start_s - free_from_s) if queued else 0.0
-        launches.add(kernel.launched_s)
-        free_from_s = max(free_from_s, kernel.start_s + kernel.seconds)
-    return gaps_s
+    """Gaps on the device before kernels that had already been asked for: its own doing, not the host's."""
+    return sum(gap.seconds for gap in device_gaps(kernels, gap_before_s) if gap.queued)
 
 
 def regime_seconds(kernels: Iterable[Attributed], idle_s: float = 0.0) -> dict[str, float]:

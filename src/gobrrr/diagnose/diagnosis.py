@@ -24,6 +24,7 @@ from gobrrr.diagnose.regime import Regime
 from gobrrr.diagnose.rows import ClassRow, OpRow, class_rows, op_rows
 from gobrrr.exam import Exam, Quality
 from gobrrr.machine import datasheets
+from gobrrr.machine.restore import without_garbage_collection
 from gobrrr.timing.kernel import Sync
 from gobrrr.work.op import CountedBy
 from gobrrr.work.work import total
@@ -103,6 +104,7 @@ class Diagnosis:
     batch_test: BatchVerdict | None = None
 
 
+@without_garbage_collection()  # a thousand small objects in no cycle, in a process that may hold millions
 def diagnose(exam: Exam, rules: Iterable[Rule] | None = None) -> Diagnosis:
     """Looks for all findings, or for those of these rules."""
     kernels, scale = attribute(exam)

@@ -10,9 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TypeAlias
 
 from gobrrr.timing.timeline import Span, SpanKind, Timeline, merged
+from gobrrr.work.kernel_names import COLLECTIVES
 
 Stretch: TypeAlias = tuple[float, float]
 """From when to when."""
@@ -22,11 +24,15 @@ class Cause(StrEnum):
     """What the host did while nothing ran, the most telling first: of several at once the first is named.
 
     Compiling and loading data are made of ops and calls, and an op of calls: whoever is outside says more, but for
-    the calls that an op did not have to make.
+    the calls that an op did not have to make, and for what the profiler did in the midst of them.
     """
 
+    PROFILER = "profiler"
+    """Buffers that it asked for or wrote out: without it there would be none of this."""
     COMPILATION = "compilation"
     DATA_LOADING = "data_loading"
+    COMMUNICATION = "communication"
+    """The host at a collective: preparing it, or waiting for other ranks."""
     SYNC = "sync"
     ALLOCATION = "allocation"
     COPY = "copy"
@@ -40,6 +46,7 @@ class Cause(StrEnum):
 _NAMES = {
     Cause.COMPILATION: re.compile(r"\(dynamo_timed\)$"),
     Cause.DATA_LOADING: re.compile(r"^enumerate\(DataLoader\)"),
+    Cause.COMMUNICATION: re.compile(f"^record_param_comms|{COLLECTIVES.pattern}", re.IGNORECASE),
     Cause.SYNC: re.compile(r"^(cuda|hip)\w+Synchronize"),
     Cause.ALLOCATION: re.compile(r"^(cuda|hip)(Malloc|Free|Host(Alloc|Malloc|Free|Register|Unregister))"),
     Cause.COPY: re.compile(r"^(cuda|hip)Memcpy"),
@@ -58,6 +65,8 @@ class Gap:
     asked_s: float
     """From when on the host had asked for what ran next: before, the gap is the host's, and then the device's own."""
     end_s: float
+    row: int | None = None
+    """Of what ran next."""
 
 
 def idle_shares(linked: Timeline, timed: Timeline, steps: int) -> dict[str, float] | None:
@@ -136,7 +145,7 @@ def gaps(device: Sequence[Span], calls: Timeline, stretch: Stretch) -> list[Gap]
     for span in device:
         if span.start_s > free_s:
             asked_s = free_s if span.correlation in seen else launched.get(span.correlation, free_s)
-            found.append(Gap(free_s, min(max(asked_s, free_s), span.start_s), span.start_s))
+            found.append(Gap(free_s, min(max(asked_s, free_s), span.start_s), span.start_s, span.row))
         seen.add(span.correlation)
         free_s = max(free_s, span.end_s)
     return found if free_s >= end_s else [*found, Gap(free_s, end_s, end_s)]
@@ -160,16 +169,21 @@ def step_stretch(recording: Timeline) -> Stretch:
 
 def named(stretches: Sequence[Stretch], spans: Iterable[Span]) -> dict[Cause, float]:
     """Seconds of these disjoint, sorted stretches by what went on in them; they add up to all of it."""
-    by_cause: defaultdict[Cause, list[Span]] = defaultdict(list)
+    return {cause: _length_s(parts) for cause, parts in by_cause(stretches, spans).items()}
+
+
+def by_cause(stretches: Sequence[Stretch], spans: Iterable[Span]) -> dict[Cause, list[Stretch]]:
+    """These disjoint, sorted stretches cut up by what went on in them."""
+    own: defaultdict[Cause, list[Span]] = defaultdict(list)
     for span in spans:
-        by_cause[_cause(span)].append(span)
-    seconds: dict[Cause, float] = {}
+        own[_cause(span)].append(span)
+    found: dict[Cause, list[Stretch]] = {}
     left = list(stretches)
     for cause in Cause:
-        rest = [] if cause is Cause.PYTHON else without(left, merged(by_cause[cause]))
-        seconds[cause] = _length_s(left) - _length_s(rest)
+        rest = [] if cause is Cause.PYTHON else without(left, merged(own[cause]))
+        found[cause] = without(left, rest)
         left = rest
-    return {cause: part for cause, part in seconds.items() if part > 0}
+    return {cause: parts for cause, parts in found.items() if _length_s(parts) > 0}
 
 
 def without(stretches: Sequence[Stretch], taken: Sequence[Stretch]) -> list[Stretch]:
@@ -191,8 +205,14 @@ def without(stretches: Sequence[Stretch], taken: Sequence[Stretch]) -> list[Stre
 
 def _cause(span: Span) -> Cause:
     """Annotations of other kinds cover Python, and so say nothing."""
-    other = Cause.PYTHON if span.kind is SpanKind.ANNOTATION else Cause.DISPATCH
-    return next((cause for cause, name in _NAMES.items() if name.search(span.name)), other)
+    if span.kind is SpanKind.PROFILER:
+        return Cause.PROFILER
+    return _telling(span.name) or (Cause.PYTHON if span.kind is SpanKind.ANNOTATION else Cause.DISPATCH)
+
+
+@lru_cache(maxsize=1 << 12)
+def _telling(name: str) -> Cause | None:
+    return next((cause for cause, pattern in _NAMES.items() if pattern.search(name)), None)
 
 
 def _length_s(stretches: Iterable[Stretch]) -> float:

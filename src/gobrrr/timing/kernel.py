@@ -26,6 +26,8 @@ class Kernel:
     """Indices of the program's ops that it does; None if it could not be linked."""
     op: int | None = None
     """Index of the op that launched it, among those that ran."""
+    gap: str | None = None
+    """What the device waited for before it, for most of the time that it did; None if for nothing, or unknown."""
 
 
 @dataclass(frozen=True, slots=True)

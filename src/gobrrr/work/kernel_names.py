@@ -5,17 +5,19 @@ from functools import lru_cache
 
 from gobrrr.work.op import OpClass
 
-_COMMUNICATION = re.compile(
-    r"nccl|rccl|oneccl|msccl|deepep|deep_ep|nvshmem|rocshmem|symm_mem|multimem|(cross_device|all|custom_all|one_shot_all|"
-    r"two_shot_all)_?reduce(?!d)|all_?gather|reduce_?scatter|all_?to_?all|(intranode|internode|low_latency)\w*(dispatch|"
-    r"combine)|\bquickreduce|p2p_?(send|recv)",
+COLLECTIVES = re.compile(
+    r"([nrhx]|ms)ccl|\b(one)?ccl(::|_)|gloo:|\bc10d::|deepep|deep_ep|nvshmem|rocshmem|symm_mem|symmetric_memory|multimem|"
+    r"(cross_device|(?<!sm)all)_?reduce(?!d)|all_?gather|reduce_?scatter|all_?to_?all|"
+    r"(intranode|internode|low_latency)\w*(dispatch|combine)|\bquickreduce|p2p_?(send|recv)",
     re.IGNORECASE,
 )
 """Collectives by whoever wrote them: vendors' libraries, custom and symmetric-memory all-reduce, expert-parallel
 dispatch and combine."""
 
 _CLASSES = (
-    (OpClass.COMMUNICATION, _COMMUNICATION),
+    (OpClass.ELEMENTWISE, re.compile(r"^triton_(poi|for)_")),
+    (OpClass.NORMALIZATION, re.compile(r"^triton_(red|per)_")),
+    (OpClass.COMMUNICATION, COLLECTIVES),
     (
         OpClass.CONTRACTION,
         re.compile(
@@ -36,7 +38,8 @@ _CLASSES = (
         re.compile(r"elementwise|_poi_fused|pointwise|dropout|gelu|silu|relu|rotary|rope|activation", re.IGNORECASE),
     ),
 )
-"""The most telling first: the name of a fused attention holds a softmax, that of a collective a reduction."""
+"""The most telling first: the name of a fused attention holds a softmax, that of a collective a reduction, that of a
+compiler's kernel everything that went into it."""
 
 _TF32 = re.compile(r"tf32|(?<!bf16_)(?<!f16_)s1688(?:gemm|fprop|dgrad|wgrad|cudnn)|tensorop_s1688", re.IGNORECASE)
 
@@ -52,7 +55,7 @@ def class_of(kernel: str) -> OpClass:
 
 @lru_cache(maxsize=_NAMES)
 def is_communication(kernel: str) -> bool:
-    return _COMMUNICATION.search(kernel) is not None
+    return COLLECTIVES.search(kernel) is not None
 
 
 @lru_cache(maxsize=_NAMES)

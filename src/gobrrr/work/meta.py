@@ -86,11 +86,13 @@ def _called(overload: Any, recorded: Recorded, *, tf32: bool) -> Call | None:
     numbers = {id(tensor): place for place, tensor in enumerate(_tensors(list(values.values())))}
     described = {name: _described(value, numbers) for name, value in values.items()}
     changed = [tensor for one in arguments if one.written for tensor in _tensors(values[one.name])]
-    returned = [*_tensors(outputs), *changed]
+    returned = {
+        id(tensor): tensor for tensor in [*_tensors(outputs), *changed]
+    }.values()  # some return what they change
     return Call(
         name=recorded.name,
         args=described,
-        outputs=tuple(dict.fromkeys(_described(tensor, numbers) for tensor in returned)),
+        outputs=tuple(_described(tensor, numbers) for tensor in returned),
         write_only=frozenset(one.name for one in arguments if one.written and one.keyword_only),
         keyword_only=frozenset(one.name for one in arguments if one.keyword_only),
         tf32=tf32,

@@ -3,7 +3,7 @@
 import json
 from ast import literal_eval
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -26,6 +26,10 @@ class Value:
     """There was a plain value, or may have been, and nobody wrote it down."""
 
     @property
+    def is_unknown_list(self) -> bool:
+        return self.is_list and self.tensors is None
+
+    @property
     def is_absent(self) -> bool:
         return self.tensors is None and self.plain is None
 
@@ -38,6 +42,17 @@ class Recorded:
     @property
     def tensors(self) -> tuple[TensorRef, ...]:
         return tuple(ref for value in self.values for ref in value.tensors or ())
+
+    def with_lists_of(self, numel: int, dtype: str) -> "Recorded":
+        """With one flat tensor of so many numbers in each list of tensors, of which no sizes were recorded; what is
+        listed beside them, one for each, is cut to that.
+        """
+        flat = Value((TensorRef(None, 0, (numel,), (1,), dtype),), is_list=True)
+        return Recorded(self.name, tuple(_cut(flat if one.is_unknown_list else one) for one in self.values))
+
+
+def _cut(value: Value) -> Value:
+    return replace(value, plain=value.plain[:1]) if isinstance(value.plain, tuple) else value
 
 
 def recorded(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import permutations
 
 from gobrrr.dtypes import ITEM_BYTES
 from gobrrr.work.call import Call
@@ -10,6 +11,7 @@ from gobrrr.work.kernel_names import class_of
 from gobrrr.work.op import CountedBy, OpClass, TensorRef
 from gobrrr.work.recorded import Recorded
 from gobrrr.work.registry import Rule, canonical, counted, rule_for
+from gobrrr.work.results import call_of
 from gobrrr.work.traffic import distinct_bytes
 from gobrrr.work.work import Work
 
@@ -44,8 +46,9 @@ def counted_op(op: Recorded, near: Surroundings) -> CountedOp | None:
     if op.name.startswith(_GENERATED):
         return _generated(op)
     rule = rule_for(op.name)
-    call = _retired(op, near) or _on_meta(op, near) or _by_neighbours(op, near) or _alike(op, rule)
-    if call is None or not has_torch():
+    call = _retired(op, near) or call_of(op, tf32=near.tf32) or _on_meta(op, near)
+    call = call or _by_neighbours(op, near) or _alike(op, rule)
+    if call is None:
         return None
     rule = rule or rule_for(call.name)
     if any(ref.dtype not in ITEM_BYTES for ref in (*call.tensors(*call.args), *call.outputs)):
@@ -74,21 +77,44 @@ def _alone(refs: Sequence[TensorRef]) -> tuple[TensorRef, ...]:
 
 
 def _generated(op: Recorded) -> CountedOp | None:
-    """A kernel that a compiler wrote lists its operands, those it reads first: each moves once."""
+    """A kernel that a compiler wrote lists its operands, those it reads first: each moves once.
+
+    Whether it changes one in place, and what it computes, was not recorded: a default, but for products, whose operands
+    say all of it. A contraction of any other form is unknown, for with bytes alone it would pass for movement.
+    """
     operands = [ref for ref in op.tensors if ref.dtype in ITEM_BYTES]
     if not operands:
         return None
     *read, written = operands
-    work = Work(bytes_read=distinct_bytes(read), bytes_written=distinct_bytes([written]))
-    return CountedOp(class_of(op.name), CountedBy.DEFAULT, work, tuple(read), (written,))
+    cls = class_of(op.name)
+    flops = _product_flops(read, written) if cls is OpClass.CONTRACTION else 0
+    if flops is None:
+        return None
+    work = Work(
+        matrix={read[0].dtype: flops} if flops else {},
+        flops_dense=flops,
+        bytes_read=distinct_bytes(read),
+        bytes_written=distinct_bytes([written]),
+    )
+    return CountedOp(cls, CountedBy.FORMULA if flops else CountedBy.DEFAULT, work, tuple(read), (written,))
+
+
+def _product_flops(read: Sequence[TensorRef], written: TensorRef) -> int | None:
+    """2·M·N·K of the two operands that give the result, if there are such."""
+    for left, right in permutations(read, 2):
+        if len(left.shape) == len(right.shape) == len(written.shape) >= 2:
+            (*batch, rows, inner), (*other, same, columns) = left.shape, right.shape
+            if inner == same and batch == other and (*batch, rows, columns) == written.shape:
+                return 2 * written.numel * inner
+    return None
 
 
 def _on_meta(op: Recorded, near: Surroundings) -> Call | None:
     if not has_torch():
         return None
-    from gobrrr.work.meta import call_of
+    from gobrrr.work import meta
 
-    return call_of(op, tf32=near.tf32)
+    return meta.call_of(op, tf32=near.tf32)
 
 
 _RETIRED: dict[str, tuple[bool, bool]] = {

@@ -5,6 +5,7 @@ by a test: it maps op packets to functions that take the op's arguments, with sh
 `out_val`; one multiply-add is 2 FLOPs.
 """
 
+from importlib.util import find_spec
 from typing import Any
 
 from gobrrr.work.call import Call
@@ -12,7 +13,9 @@ from gobrrr.work.op import TensorRef
 
 
 def torch_flops(call: Call) -> int | None:
-    """FLOPs of the call as torch counts them, or None where torch has no formula."""
+    """FLOPs of the call as torch counts them, or None where torch has no formula, or is not there."""
+    if find_spec("torch") is None:
+        return None
     import torch
     from torch.utils.flop_counter import flop_registry
 

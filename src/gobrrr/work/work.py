@@ -59,6 +59,8 @@ class Work:
 
     def scaled(self, share: float) -> "Work":
         """This share of it, as of one of several kernels that do an op together."""
+        if share == 1:
+            return self
         return Work(
             matrix={mode: share * flops for mode, flops in self.matrix.items()},
             flops_dense=share * self.flops_dense,
@@ -72,26 +74,26 @@ class Work:
         )
 
     def __add__(self, other: "Work") -> "Work":
-        return Work(
-            matrix=_added(self.matrix, other.matrix),
-            flops_dense=self.flops_dense + other.flops_dense,
-            vector_flops=self.vector_flops + other.vector_flops,
-            vector={
-                arithmetic: _added(self.vector.get(arithmetic, {}), other.vector.get(arithmetic, {}))
-                for arithmetic in {**self.vector, **other.vector}
-            },
-            bytes_read=self.bytes_read + other.bytes_read,
-            bytes_written=self.bytes_written + other.bytes_written,
-        )
+        return total((self, other))
 
 
 def total(parts: Iterable[Work]) -> Work:
     """The sum; of nothing, no work."""
-    result = Work()
+    together = list(parts)
+    arithmetics = {arithmetic: None for part in together for arithmetic in part.vector}
+    return Work(
+        matrix=_added(part.matrix for part in together),
+        flops_dense=sum(part.flops_dense for part in together),
+        vector_flops=sum(part.vector_flops for part in together),
+        vector={name: _added(part.vector[name] for part in together if name in part.vector) for name in arithmetics},
+        bytes_read=sum(part.bytes_read for part in together),
+        bytes_written=sum(part.bytes_written for part in together),
+    )
+
+
+def _added(parts: Iterable[Counts]) -> dict[str, float]:
+    sums: dict[str, float] = {}
     for part in parts:
-        result += part
-    return result
-
-
-def _added(one: Counts, other: Counts) -> dict[str, float]:
-    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}
+        for key, number in part.items():
+            sums[key] = sums.get(key, 0) + number
+    return sums

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import compress
 from typing import Any, NamedTuple, TypeAlias
 
 from gobrrr.timing.timeline import SpanKind
@@ -25,6 +26,18 @@ class Details(NamedTuple):
     values: bytes = b""
     moved: int | None = None
     """Bytes, of a copy or a fill by the device itself."""
+    grid: bytes = b""
+    """Blocks that a kernel was launched with."""
+
+    @classmethod
+    def of(cls, key: bytes) -> "Details":
+        """From its texts in one, as they are compared: JSON holds no byte of zero."""
+        dims, strides, types, values, moved, grid = key.split(BETWEEN)
+        return cls(dims, strides, types, values, int(moved) if moved else None, grid)
+
+
+BETWEEN = b"\0"
+"""The texts of details."""
 
 
 Whole: TypeAlias = "array[int]"
@@ -56,8 +69,39 @@ class Columns:
         return len(self.kind)
 
     def rows(self, *kinds: SpanKind) -> list[int]:
-        wanted = {NUMBER[kind] for kind in kinds}
-        return [row for row, kind in enumerate(self.kind) if kind in wanted]
+        wanted = bytearray(256)
+        for kind in kinds:
+            wanted[NUMBER[kind]] = True
+        return list(compress(range(len(self)), self.kind.tobytes().translate(wanted)))
+
+    def blocks(self) -> "Blocks":
+        starts = self.start_us
+        firsts = range(0, len(starts), BLOCK_ROWS)
+        spans = [starts[first : first + BLOCK_ROWS] for first in firsts]
+        return Blocks(self, tuple((min(span), max(span)) for span in spans))
+
+
+BLOCK_ROWS = 1 << 12
+"""Small beside a step, and many enough to look at one number for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """When the rows of each block start, the first and the last: files are in the order of time for long stretches."""
+
+    columns: Columns
+    extents: tuple[tuple[float, float], ...]
+
+    def within(self, start_us: float, end_us: float) -> list[int]:
+        """The rows that start from then on and before the end."""
+        starts = self.columns.start_us
+        return [
+            row
+            for place, (first_us, last_us) in enumerate(self.extents)
+            if first_us < end_us and last_us >= start_us
+            for row, moment_us in enumerate(starts[place * BLOCK_ROWS : (place + 1) * BLOCK_ROWS], place * BLOCK_ROWS)
+            if start_us <= moment_us < end_us
+        ]
 
 
 class Interned(dict[Any, int]):
@@ -75,7 +119,8 @@ class Chunk:
     columns: Columns
     names: list[str]
     lanes: list[Lane]
-    details: list[Details]
+    details: list[bytes]
+    """Keys of Details."""
     events: int
     """All that were there, those of no use too."""
     lost: int = 0
@@ -108,6 +153,18 @@ class Tables:
         self.events += chunk.events
         self.lost += chunk.lost
         self.peak_bytes = max((one for one in (self.peak_bytes, chunk.peak_bytes) if one is not None), default=None)
+
+    def trace(self, metadata: Mapping[str, Any] | None = None, lost: tuple[str, ...] = ()) -> "Trace":
+        return Trace(
+            columns=self.columns,
+            names=list(self.names),
+            lanes=list(self.lanes),
+            details=[Details.of(key) for key in self.details],
+            metadata=metadata or {},
+            events=self.events,
+            lost=lost,
+            peak_bytes=self.peak_bytes,
+        )
 
 
 def _moved(places: Whole, to: Sequence[int]) -> Whole:

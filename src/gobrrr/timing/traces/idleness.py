@@ -1,35 +1,60 @@
 """Why the device was idle in a step of a trace: the causes of a live recording, found in the same spans."""
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from gobrrr.timing.idle import Cause, gaps, named
-from gobrrr.timing.timeline import Span, SpanKind, Timeline
+from gobrrr.timing.idle import Cause, Gap, Stretch, by_cause, gaps
+from gobrrr.timing.timeline import Span, SpanKind
 from gobrrr.timing.traces.columns import Trace
 from gobrrr.timing.traces.links import Step
-from gobrrr.timing.traces.spans import timeline_of
+from gobrrr.timing.traces.spans import arranged, span_of
 
 
-def idle_shares(trace: Trace, step: Step, rows: Sequence[int]) -> dict[str, float]:
-    """Of the idle time of a step, by cause, from the rows of the host in its stretch.
+@dataclass(frozen=True, slots=True)
+class Idleness:
+    shares: Mapping[str, float]
+    """Of the idle time of a step, by cause."""
+    before: Mapping[int, str]
+    """By the row of what ran next, the cause of most of the gap before it."""
+
+
+def idleness(trace: Trace, step: Step, host: Sequence[Span]) -> Idleness:
+    """From what the host did in the step's stretch.
 
     Before a kernel was asked for the device waited for the host, afterwards for nobody: its own latency, and all
     there is where the host was always in time. What it still did for the step before is no idle time.
     """
-    recording = timeline_of(trace, [*rows, *_overlapping(trace, step)], step.start_us)
+    recording = arranged([*host, *(span_of(trace, row, step.start_us) for row in _overlapping(trace, step))])
     found = gaps(recording.device, recording, (0.0, (step.end_us - step.start_us) * 1e-6))
-    waiting = named([(gap.start_s, gap.asked_s) for gap in found], _spans(recording))
-    latency_s = sum(gap.end_s - gap.asked_s for gap in found)
-    whole_s = sum(waiting.values()) + latency_s
-    if not whole_s:
-        return {Cause.LAUNCH_LATENCY.value: 1.0}
+    spans = (*recording.ops, *recording.runtime, *recording.annotations, *_profiler(trace, step))
+    causes = by_cause([(gap.start_s, gap.asked_s) for gap in found], spans)
+    causes[Cause.LAUNCH_LATENCY] = [(gap.asked_s, gap.end_s) for gap in found]
+    seconds = {cause: sum(end_s - start_s for start_s, end_s in parts) for cause, parts in causes.items()}
+    whole_s = sum(seconds.values())
+    shares = {cause.value: part / whole_s for cause, part in seconds.items()} if whole_s else {}
+    return Idleness(shares or {Cause.LAUNCH_LATENCY.value: 1.0}, _before(found, causes))
+
+
+def _before(found: Sequence[Gap], causes: Mapping[Cause, Sequence[Stretch]]) -> dict[int, str]:
+    starts = [gap.start_s for gap in found]
+    seconds: list[defaultdict[str, float]] = [defaultdict(float) for _ in found]
+    for cause, parts in causes.items():
+        for start_s, end_s in parts:
+            seconds[bisect_right(starts, start_s) - 1][cause.value] += end_s - start_s
     return {
-        **{cause.value: part / whole_s for cause, part in waiting.items()},
-        Cause.LAUNCH_LATENCY.value: latency_s / whole_s,
+        gap.row: max(own, key=own.__getitem__)
+        for gap, own in zip(found, seconds, strict=True)
+        if gap.row is not None and own
     }
 
 
-def _spans(recording: Timeline) -> tuple[Span, ...]:
-    return (*recording.ops, *recording.runtime, *recording.annotations)
+def _profiler(trace: Trace, step: Step) -> list[Span]:
+    """What the profiler itself did meanwhile; it writes this down for no thread in particular."""
+    rows = trace.columns.rows(SpanKind.PROFILER)
+    spans = [span_of(trace, row, step.start_us) for row in rows]
+    return [span for span in spans if span.end_s > 0 and span.start_s < (step.end_us - step.start_us) * 1e-6]
 
 
 def _overlapping(trace: Trace, step: Step) -> list[int]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-PIECE_BYTES = 1 << 20
+from gobrrr.timing.traces.source import PIECE_BYTES, Source, pieces
+
 SALVAGED_BYTES = 1 << 16
 """Of compressed text at a time: where some of it is damaged, so much is lost before it."""
 
@@ -18,25 +18,24 @@ _GZIP_WINDOW = 31
 class Text:
     """Iterated, the pieces; a bomb comes in pieces like everything else."""
 
-    path: Path
+    source: Source
     broke_off: str | None = None
     """Why there was no more, if that was not the end."""
 
     def __iter__(self) -> Iterator[bytes]:
-        with self.path.open("rb") as file:
-            begun = file.read(PIECE_BYTES)
-            if begun[:2] == _GZIP:
-                yield from self._inflated(begun, file)
-                return
-            while begun:
-                yield begun
-                begun = file.read(PIECE_BYTES)
+        raw = pieces(self.source)
+        begun = next(raw, b"")
+        if begun[:2] == _GZIP:
+            yield from self._inflated(begun, raw)
+            return
+        yield begun
+        yield from raw
 
-    def _inflated(self, begun: bytes, file: BinaryIO) -> Iterator[bytes]:
+    def _inflated(self, begun: bytes, raw: Iterator[bytes]) -> Iterator[bytes]:
         """Member after member. What follows the last one and is none is not the trace's."""
         engine = _engine()
         inflater = engine.decompressobj(_GZIP_WINDOW)
-        while begun or (begun := file.read(PIECE_BYTES)):
+        while begun or (begun := next(raw, b"")):
             fed, begun = begun[:SALVAGED_BYTES], begun[SALVAGED_BYTES:]
             try:
                 yield inflater.decompress(fed, PIECE_BYTES)
@@ -45,7 +44,7 @@ class Text:
                 return
             begun = inflater.unconsumed_tail + begun
             if inflater.eof:
-                begun = inflater.unused_data + begun or file.read(PIECE_BYTES)
+                begun = inflater.unused_data + begun or next(raw, b"")
                 if begun[:2] != _GZIP:
                     return
                 inflater = engine.decompressobj(_GZIP_WINDOW)

@@ -1,8 +1,9 @@
 """What a recorded step launched, joined with the ops that asked for it and with their work."""
 
+import re
 from collections import Counter as Multiset
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gobrrr.timing.kernel import Kernel, KernelKind
@@ -17,6 +18,14 @@ from gobrrr.work.op import CountedBy, Op, OpClass, Phase
 from gobrrr.work.recorded import Recorded, recorded
 from gobrrr.work.recorded_ops import CountedOp, Surroundings, counted_op, needs_neighbours, unknown_op
 from gobrrr.work.work import Work
+
+LISTS = "multi_tensor_apply"
+"""In the names of torch's kernels on lists of tensors."""
+
+LIST_BLOCK = 1 << 16
+"""Numbers that one block of theirs takes."""
+
+ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 LOOK_AHEAD = 4
 """Ops after a convolution among which the one that takes its result is looked for."""
@@ -40,14 +49,21 @@ class Joining:
 
     trace: Trace
     chosen: Played
+    host: Sequence[Span]
+    """What the host did in the step's stretch."""
+    gaps: Mapping[int, str] = field(default_factory=dict)
+    """By row, what the device waited for before it."""
     counted: dict[tuple[object, ...], CountedOp | None] = field(default_factory=dict)
+    listed: dict[int | None, tuple[int, str]] = field(default_factory=dict)
+    """By the row of an op on lists of tensors, how many numbers each list has, and of which type."""
 
     def joined(self) -> Joined:
         trace, step = self.trace, self.chosen.step
-        host = host_of(trace, step, self.chosen.rows)
+        host = host_of(trace, self.host)
         assumed = _usual_type(trace, step)
         calls = [None if one.call is None else span_of(trace, one.call, step.start_us) for one in step.device]
         chains = [[] if call is None or is_graph(call.name) else chain(host, call) for call in calls]
+        self.listed = self._lists(chains)
         owners = self._owners(chains, host, assumed)
         ops: list[Op] = []
         places: dict[object, int] = {}
@@ -97,7 +113,7 @@ class Joining:
         place = next(place for place, one in enumerate(around) if one is op)
         caller = around[place + 1] if place + 1 < len(around) else None
         after = host.ops[op.lane].following(around[-1], LOOK_AHEAD) if needs_neighbours(op.name) else ()
-        key = (op.name, *(self._details(one) for one in (op, caller, *after)), tf32)
+        key = (op.name, *(self._details(one) for one in (op, caller, *after)), tf32, self.listed.get(op.row))
         if key not in self.counted:
             self.counted[key] = self._count(op, caller, after, assumed, tf32=tf32)
         return self.counted[key]
@@ -111,10 +127,48 @@ class Joining:
         mine = self._recorded(op, assumed)
         if mine is None:
             return None
+        if op.row in self.listed:
+            mine = mine.with_lists_of(*self.listed[op.row])
         theirs = None if caller is None else self._recorded(caller, assumed)
         following = [found for one in after if (found := self._recorded(one, assumed)) is not None]
         operands = tuple(one.tensors[0] for one in following if one.tensors)
         return counted_op(mine, Surroundings(around=theirs, following=operands, tf32=tf32))
+
+    def _lists(self, chains: Sequence[list[Span]]) -> dict[int | None, tuple[int, str]]:
+        """Of lists no sizes are recorded, but a kernel on them has a block for every so many numbers of a tensor.
+
+        The last block of each tensor is not full: an optimizer's lists have no more numbers than there were gradients.
+        """
+        blocks: Multiset[int | None] = Multiset()
+        types: dict[int | None, str] = {}
+        for one, around in zip(self.chosen.step.device, chains, strict=True):
+            name = self.trace.name_of(one.row)
+            dtype = type_of(name)
+            if around and dtype is not None and LISTS in name:
+                blocks[around[0].row] += self._blocks(one.row)
+                types[around[0].row] = dtype
+        most = self._gradients() if blocks else None
+        return {
+            row: (min(LIST_BLOCK * number, most or LIST_BLOCK * number), types[row])
+            for row, number in blocks.items()
+            if number
+        }
+
+    def _blocks(self, row: int) -> int:
+        details = self.trace.columns.details[row]
+        grid = b"" if details == NONE else self.trace.details[details].grid
+        found = re.match(rb"\s*\[\s*(\d{1,9})\b", grid)
+        return 0 if found is None else int(found[1])
+
+    def _gradients(self) -> int:
+        """Numbers in all gradients that the step has made; 0 where their sizes were not recorded."""
+        rows = [row for row in self.chosen.rows if self.trace.name_of(row) == ACCUMULATE]
+        found = [
+            recorded(ACCUMULATE, one.dims, one.strides, one.types, one.values, assumed_type="fp32")
+            for row in rows
+            if (place := self.trace.columns.details[row]) != NONE and (one := self.trace.details[place])
+        ]
+        return sum(one.tensors[0].numel for one in found if one is not None and one.tensors)
 
     def _recorded(self, op: Span, assumed: str | None) -> Recorded | None:
         details = self._details(op)
@@ -166,6 +220,7 @@ class Joining:
             launched_s=played.launched_s.get(one.row),
             fused_from=None,
             op=place,
+            gap=self.gaps.get(one.row),
         )
 
 

@@ -55,17 +55,19 @@ def launched(trace: Trace) -> list[Launched]:
     columns = trace.columns
     rows = sorted(columns.rows(SpanKind.KERNEL, SpanKind.TRANSFER), key=columns.start_us.__getitem__)
     number, start_us = columns.correlation, columns.start_us
-    if any(number[row] == NONE for row in rows):
+    numbers = [number[row] for row in rows]
+    if NONE in numbers:
         arrows = _arrows(trace)
         numbers = [
-            arrows.get((columns.lane[row], start_us[row]), NONE) if number[row] == NONE else number[row] for row in rows
+            arrows.get((columns.lane[row], start_us[row]), NONE) if one == NONE else one
+            for row, one in zip(rows, numbers, strict=True)
         ]
-    else:
-        numbers = [number[row] for row in rows]
     calls = columns.rows(SpanKind.RUNTIME)
     by_number = {number[call]: call for call in calls}
     by_number.pop(NONE, None)
     alike = _alike(trace, calls) if len(by_number) < len(calls) else {}
+    if not alike:
+        return list(map(Launched, rows, map(by_number.get, numbers)))
     return [
         Launched(row, _last_before(trace, alike[one], row) if one in alike else by_number.get(one))
         for row, one in zip(rows, numbers, strict=True)
@@ -173,20 +175,25 @@ def _steps(trace: Trace, ran: Sequence[Launched], stretches: Sequence[tuple[floa
 
 
 def _places(trace: Trace, ran: Sequence[Launched], stretches: Sequence[tuple[float, float]]) -> list[int | None]:
-    starts = [start for start, _ in stretches]
-
-    def at(us: float) -> int | None:
-        place = bisect_right(starts, us) - 1
-        return place if place >= 0 and us < stretches[place][1] else None
-
     start_us = trace.columns.start_us
-    if all(one.call is None for one in ran):
-        return [at(start_us[one.row]) for one in ran]
+    if all(call is None for _, call in ran):
+        return _at([start_us[row] for row, _ in ran], stretches)
+    asked = _at([start_us[call] for _, call in ran if call is not None], stretches)
+    if len(asked) == len(ran):
+        return asked
     places: list[int | None] = []
-    for one in ran:
+    known = iter(asked)
+    for _, call in ran:
         before = places[-1] if places else None
-        places.append(before if one.call is None else at(start_us[one.call]))
+        places.append(before if call is None else next(known))
     return places
+
+
+def _at(moments_us: Sequence[float], stretches: Sequence[tuple[float, float]]) -> list[int | None]:
+    """In which of the disjoint, sorted stretches each moment lies."""
+    starts, ends = [start for start, _ in stretches], [end for _, end in stretches]
+    found = [bisect_right(starts, us) - 1 for us in moments_us]
+    return [place if place >= 0 and us < ends[place] else None for place, us in zip(found, moments_us, strict=True)]
 
 
 def is_graph(call: str) -> bool:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from gobrrr.timing.timeline import Span, SpanKind
 from gobrrr.timing.traces.columns import NONE, Trace
-from gobrrr.timing.traces.links import Step
-from gobrrr.timing.traces.spans import span_of
 from gobrrr.work.op import Phase
 
 _MODULE = "nn.Module: "
@@ -67,9 +65,8 @@ def _lane(spans: Sequence[Span]) -> Lane:
     return Lane(tuple(spans), tuple(span.start_s for span in spans), tuple(parents))
 
 
-def host_of(trace: Trace, step: Step, rows: Sequence[int]) -> Host:
-    """From the rows of the step's stretch."""
-    spans = [span_of(trace, row, step.start_us) for row in rows]
+def host_of(trace: Trace, spans: Sequence[Span]) -> Host:
+    """From what it did in the step's stretch."""
     ops = [span for span in spans if span.kind is SpanKind.OP]
     python = [span for span in spans if span.kind is SpanKind.PYTHON]
     modules = sorted((span for span in python if span.name.startswith(_MODULE)), key=lambda span: span.start_s)

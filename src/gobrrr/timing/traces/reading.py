@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from json import loads
 from multiprocessing import get_all_start_methods, get_context
-from pathlib import Path
 
 from gobrrr.errors import BadInput
 from gobrrr.machine.restore import without_garbage_collection
@@ -18,6 +17,7 @@ from gobrrr.timing.traces.columns import NONE, NUMBER, Chunk, Tables, Trace
 from gobrrr.timing.traces.decode import chunk_of, chunk_of_events
 from gobrrr.timing.traces.inflate import Text
 from gobrrr.timing.traces.slabs import Slabs, single_events
+from gobrrr.timing.traces.source import Source
 
 MOST_ROWS = 1 << 26
 """Of the columns: 3.5 GB. Larger traces have been seen nowhere, and a compressed bomb is."""
@@ -42,28 +42,28 @@ class _Way:
     arrows: bool = False
 
 
-def read_trace(path: Path, *, processes: int | None = None) -> Trace:
+def read_trace(source: Source, *, processes: int | None = None) -> Trace:
     """The trace in this file; `BadInput` in a sentence if it holds none."""
     try:
         with without_garbage_collection():  # events are in no cycle, and looking for one takes as long as decoding
-            trace, way = _cut_right(path, _Way(processes or usable_cores()))
-            return _read(path, replace(way, arrows=True)) if _lacks_correlation(trace) else trace
+            trace, way = _cut_right(source, _Way(processes or usable_cores()))
+            return _read(source, replace(way, arrows=True)) if _lacks_correlation(trace) else trace
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
+        raise BadInput(f"{source} cannot be read: {error.strerror or error}") from None
     except BadInput as error:
-        raise BadInput(f"{path} is not a trace that can be read: {error}") from None
+        raise BadInput(f"{source} is not a trace that can be read: {error}") from None
 
 
 def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _cut_right(path: Path, way: _Way) -> tuple[Trace, _Way]:
+def _cut_right(source: Source, way: _Way) -> tuple[Trace, _Way]:
     try:
-        return _read(path, way), way
+        return _read(source, way), way
     except _WrongCut:
         way = replace(way, exact=True)
-        return _read(path, way), way
+        return _read(source, way), way
 
 
 def _lacks_correlation(trace: Trace) -> bool:
@@ -75,8 +75,8 @@ def _lacks_correlation(trace: Trace) -> bool:
     )
 
 
-def _read(path: Path, way: _Way) -> Trace:
-    slabs = Slabs(Text(path), way.exact)
+def _read(source: Source, way: _Way) -> Trace:
+    slabs = Slabs(Text(source), way.exact)
     tables = Tables()
     for chunk in _exact_chunks(slabs, way) if way.exact else _chunks(slabs, way):
         tables.add(chunk)
@@ -85,16 +85,7 @@ def _read(path: Path, way: _Way) -> Trace:
     if not tables.events:
         raise BadInput("there is no event in it")
     unread = [f"{tables.lost} of its {tables.events} events could not be read"] if tables.lost else []
-    return Trace(
-        columns=tables.columns,
-        names=list(tables.names),
-        lanes=list(tables.lanes),
-        details=list(tables.details),
-        metadata=slabs.metadata,
-        events=tables.events,
-        lost=(*slabs.lost, *unread),
-        peak_bytes=tables.peak_bytes,
-    )
+    return tables.trace(slabs.metadata, (*slabs.lost, *unread))
 
 
 def _chunks(slabs: Slabs, way: _Way) -> Iterator[Chunk]:

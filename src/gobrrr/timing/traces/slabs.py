@@ -27,6 +27,7 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 _COMMA = re.compile(rb"[\s,]+")
 _APART = b" \t\r\n,"
 _TAIL = 1 << 20
+_NEAR = 1 << 13
 
 
 @dataclass(slots=True)
@@ -120,11 +121,12 @@ class _Cut(NamedTuple):
 
 
 def _guessed_end(rest: bytes | bytearray, window: int = _TAIL) -> int:
-    """Behind the last event that another one follows."""
-    last = 0
-    for between in _BETWEEN.finditer(rest, max(0, len(rest) - window)):
-        last = between.start() + 1
-    return last
+    """Behind the last event that another one follows; looked for where it mostly is before everywhere."""
+    for size in (_NEAR, window):
+        ends = [between.start() + 1 for between in _BETWEEN.finditer(rest, max(0, len(rest) - size))]
+        if ends:
+            return ends[-1]
+    return 0
 
 
 def _guessed_closing(rest: bytes) -> int | None:

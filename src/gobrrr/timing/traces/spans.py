@@ -19,19 +19,19 @@ _HELD = (SpanKind.OP, SpanKind.RUNTIME, SpanKind.KERNEL, SpanKind.TRANSFER)
 def timeline_of_events(events: Iterable[Mapping[str, Any]]) -> Timeline:
     tables = Tables()
     tables.add(chunk_of_events(events))
-    return timeline_of(
-        Trace(tables.columns, list(tables.names), list(tables.lanes), list(tables.details), {}, tables.events)
-    )
+    return timeline_of(tables.trace())
 
 
-def timeline_of(trace: Trace, rows: Sequence[int] | None = None, began_us: float | None = None) -> Timeline:
-    """These rows, or all; counted from then, or from the first that is no annotation."""
-    chosen = range(len(trace.columns)) if rows is None else rows
-    starts = (trace.columns.start_us[row] for row in chosen if KINDS[trace.columns.kind[row]] in _HELD)
-    began = min(starts, default=0.0) if began_us is None else began_us
-    spans = sorted((span_of(trace, row, began) for row in chosen), key=lambda span: (span.start_s, -span.seconds))
+def timeline_of(trace: Trace) -> Timeline:
+    """All of it, counted from the first that is no annotation."""
+    columns = trace.columns
+    began_us = min((columns.start_us[row] for row in columns.rows(*_HELD)), default=0.0)
+    return arranged(span_of(trace, row, began_us) for row in range(len(columns)))
+
+
+def arranged(spans: Iterable[Span]) -> Timeline:
     by_kind: dict[SpanKind, list[Span]] = defaultdict(list)
-    for span in spans:
+    for span in sorted(spans, key=lambda span: (span.start_s, -span.seconds)):
         by_kind[span.kind].append(span)
     device = sorted((*by_kind[SpanKind.KERNEL], *by_kind[SpanKind.TRANSFER]), key=lambda span: span.start_s)
     return Timeline(
@@ -44,29 +44,25 @@ def timeline_of(trace: Trace, rows: Sequence[int] | None = None, began_us: float
 
 def span_of(trace: Trace, row: int, began_us: float) -> Span:
     columns = trace.columns
-    kind = KINDS[columns.kind[row]]
-    details = columns.details[row]
+    details, correlation, op = columns.details[row], columns.correlation[row], columns.external[row]
     return Span(
-        kind=kind,
-        name=trace.name_of(row),
-        lane=_lane(trace, columns.lane[row]),
-        start_s=(columns.start_us[row] - began_us) * 1e-6,
-        seconds=columns.us[row] * 1e-6,
-        correlation=_known(columns.correlation[row]),
-        op=_known(columns.external[row]),
-        shape=None if details == NONE else _first_shape(trace.details[details].dims),
-        row=row,
+        KINDS[columns.kind[row]],
+        trace.names[columns.name[row]],
+        _lane(trace.lanes[columns.lane[row]][1], columns.lane[row]),
+        (columns.start_us[row] - began_us) * 1e-6,
+        columns.us[row] * 1e-6,
+        None if correlation == NONE else correlation,
+        None if op == NONE else op,
+        None if details == NONE else _first_shape(trace.details[details].dims),
+        row,
     )
 
 
-def _lane(trace: Trace, place: int) -> int:
+@lru_cache(maxsize=1 << 10)
+def _lane(part: str, place: int) -> int:
     """The stream of a device, the thread of a host; where that is no number, the lane's place."""
-    part = trace.lanes[place][1].removeprefix("stream ")
-    return int(part) if part.isdigit() else place
-
-
-def _known(number: int) -> int | None:
-    return None if number == NONE else number
+    number = part.removeprefix("stream ")
+    return int(number) if number.isdigit() else place
 
 
 @lru_cache(maxsize=1 << 14)
