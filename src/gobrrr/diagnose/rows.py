@@ -37,6 +37,9 @@ class OpRow:
     regime: str
     fused_from: tuple[str, ...] | None
     """Names of the program's ops that it does; None if nobody knows."""
+    shapes: tuple[tuple[int, ...], ...] | None = None
+    """Of its inputs; of rows put together, those of the longest. None if nobody knows."""
+    dtypes: tuple[str, ...] | None = None
 
 
 def class_rows(kernels: Iterable[Attributed], busy_s: float) -> dict[str, ClassRow]:
@@ -82,6 +85,8 @@ def _op_row(group: list[Attributed], exam: Exam) -> OpRow:
         level=None if first.floor is None else first.floor.level.value,
         regime=first.regime.value,
         fused_from=_program_names(first, exam),
+        shapes=None if op is None else tuple(ref.shape for ref in op.inputs),
+        dtypes=None if op is None else tuple(ref.dtype for ref in op.inputs),
     )
 
 
