@@ -102,9 +102,19 @@ def layers_as_one(rows: Iterable[OpRow]) -> list[OpRow]:
     """Rows that differ by the number of their layer, or by the kernel that was chosen, are one; the longest first."""
     groups: dict[tuple[object, ...], list[OpRow]] = defaultdict(list)
     for row in rows:
-        names = row.name if row.fused_from is None else tuple(canonical(name) for name in row.fused_from)
-        groups[names, alike(row.module), row.phase, row.source].append(row)
+        groups[kind_of(row)].append(row)
     return sorted((_as_one(group) for group in groups.values()), key=lambda row: -row.seconds)
+
+
+def kind_of(row: OpRow) -> tuple[object, ...]:
+    """What rows have in common that `layers_as_one` puts together."""
+    names = row.name if row.fused_from is None else tuple(canonical(name) for name in row.fused_from)
+    return names, alike(row.module), row.phase, row.source
+
+
+def row_of(one: Attributed, exam: Exam) -> OpRow:
+    """A kernel as a row of its own."""
+    return _op_row([one], exam)
 
 
 def _as_one(group: Sequence[OpRow]) -> OpRow:

@@ -25,7 +25,7 @@ def render(diagnosis: Diagnosis, next_command: str) -> RenderableType:
     return Group(
         Text.assemble(("gobrrr ", "bold"), f"· {view.machine} · {view.target}"),
         Text(f"  {view.step}"),
-        Text(view.verdict, style="bold"),
+        Text("; ".join(view.verdict), style="bold"),
         "",
         _where(view),
         *(Text(line) for line in _idle(view)),

@@ -141,9 +141,9 @@ class StepView:
     target: str
     machine: str
     ceilings_from: str
-    verdict: str
+    verdict: tuple[str, str, str]
+    """In one sentence of three clauses: regime, limiter, the fraction of the fused floor."""
     regime: str
-    limiter: str
     step: str
     """Its time with interval, and how it was taken."""
     step_s: float
@@ -176,7 +176,6 @@ def step_view(diagnosis: Diagnosis) -> StepView:
         ceilings_from=plain(diagnosis.machine.ceilings_from),
         verdict=verdict(diagnosis),
         regime=diagnosis.regime,
-        limiter=_LIMITERS.get(diagnosis.limiter, "what limits is unknown"),
         step=_step(diagnosis),
         step_s=diagnosis.step_s,
         fraction_of_floor=diagnosis.fraction_of_floor,
@@ -199,10 +198,9 @@ def step_view(diagnosis: Diagnosis) -> StepView:
     )
 
 
-def verdict(diagnosis: Diagnosis) -> str:
-    """One sentence: regime, limiter, and the fraction of the fused floor."""
+def verdict(diagnosis: Diagnosis) -> tuple[str, str, str]:
     limits = _LIMITERS.get(diagnosis.limiter, "what limits is unknown")
-    return f"{_regime(diagnosis)}; {limits}; {_of_floor(diagnosis)}"
+    return _regime(diagnosis), limits, _of_floor(diagnosis)
 
 
 def _step(diagnosis: Diagnosis) -> str:

@@ -1,0 +1,232 @@
+"""Charts as Vega-Lite specs: plain dicts, valid for version 5, so that a page, a notebook and a picture draw the same.
+
+A spec names no colour but through `config`, which belongs to a theme; regimes have their place in its category range.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from gobrrr.diagnose.regime import Regime
+from gobrrr.report.bubbles import RooflineView
+from gobrrr.report.colours import LIGHT, Theme
+from gobrrr.report.lanes import LanesView
+from gobrrr.report.roofline import decades
+
+Spec = dict[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+FONT = "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+LANE = 48
+"""Pixels of height."""
+REGIMES = [regime.value for regime in Regime]
+
+_RATE = "replace(format(datum.value, '~s'), /([kMGTPE]?)$/, ' $1FLOP/s')"
+_ALONG_SLOPE = "-atan2(height / log(yHigh / yLow), width / log(xHigh / xLow)) * 180 / PI"
+_SECONDS = (
+    "datum.value == 0 ? '0' : abs(datum.value) < 1e-6 ? format(datum.value * 1e9, '.3~f') + ' ns' : "
+    "abs(datum.value) < 1e-3 ? format(datum.value * 1e6, '.3~f') + ' µs' : "
+    "abs(datum.value) < 1 ? format(datum.value * 1e3, '.3~f') + ' ms' : format(datum.value, '.3~f') + ' s'"
+)
+
+
+def config(theme: Theme = LIGHT) -> Spec:
+    """What a theme says about every chart."""
+    axis = {
+        "labelColor": theme.muted,
+        "titleColor": theme.muted,
+        "gridColor": theme.line,
+        "domainColor": theme.line,
+        "tickColor": theme.line,
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "titleFontWeight": "normal",
+    }
+    return {
+        "background": "transparent",
+        "font": FONT,
+        "view": {"stroke": None},
+        "axis": axis,
+        "text": {"color": theme.muted, "fontSize": 11},
+        "rule": {"color": theme.muted},
+        "tick": {"color": theme.ink},
+        "circle": {"stroke": theme.card},
+        "rect": {"color": theme.muted},
+        "legend": {"labelColor": theme.muted, "titleColor": theme.muted},
+        "header": {"labelColor": theme.muted, "titleColor": theme.muted},
+        "range": {"category": [*(theme.regimes[name] for name in REGIMES), theme.ink, theme.muted]},
+    }
+
+
+def roofline(view: RooflineView, values: Iterable[Mapping[str, Any]] = (), *, height: int = 460) -> Spec:
+    """Ceilings, and a bubble for each op: `values` from `bubble_values`, unless whoever embeds it supplies them."""
+    x = _log_axis("x", "FLOPs per byte", (view.x_low, view.x_high), {"format": "~g"})
+    y = _log_axis("y", "FLOP/s", (view.y_low, view.y_high), {"labelExpr": _RATE})
+    ends = {"x2": {"field": "x_end"}, "y2": {"field": "y_end"}}
+    ceilings = {"values": [asdict(line) for line in view.ceilings]}
+    return {
+        **_chart(height),
+        "datasets": {"ops": list(values)},
+        "params": [
+            {"name": "xLow", "value": view.x_low},
+            {"name": "xHigh", "value": view.x_high},
+            {"name": "yLow", "value": view.y_low},
+            {"name": "yHigh", "value": view.y_high},
+            {"name": "picked", "value": -1},
+        ],
+        "layer": [
+            {
+                "data": ceilings,
+                "mark": {"type": "rule", "strokeWidth": 1.5, "strokeCap": "round", "clip": True},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    **ends,
+                    "opacity": {"condition": {"test": "datum.used", "value": 1}, "value": 0.4},
+                    "strokeDash": {"condition": {"test": "datum.used", "value": [1, 0]}, "value": [5, 4]},
+                },
+            },
+            {
+                "data": ceilings,
+                "transform": [{"filter": "!datum.slope"}],
+                "mark": {"type": "text", "align": "right", "baseline": "bottom", "dy": -4},
+                "encoding": {"x": {**x, "field": "x_end"}, "y": y, "text": {"field": "label"}},
+            },
+            {
+                "data": ceilings,
+                "transform": [{"filter": "datum.slope"}],
+                "mark": {
+                    "type": "text",
+                    "align": "right",
+                    "baseline": {"expr": "datum.used ? 'top' : 'bottom'"},
+                    "dy": {"expr": "datum.used ? 5 : -4"},
+                    "dx": -14,
+                    "angle": {"expr": _ALONG_SLOPE},
+                },
+                "encoding": {
+                    "x": {**x, "field": "x_end"},
+                    "y": {**y, "field": "y_end"},
+                    "text": {"field": "label"},
+                },
+            },
+            _reach(x, y),
+            _bubbles(x, y),
+        ],
+    }
+
+
+def bubble_values(view: RooflineView, ops: Sequence[Any]) -> list[dict[str, Any]]:
+    """The rows of the roofline's bubbles, the longest first."""
+    return [
+        {"i": place, "x": bubble.x, "y": bubble.y, "c": bubble.ceiling, "s": line.seconds, "r": line.regime}
+        | {"op": line.label, "of ceiling": line.of_floor}
+        for place, (line, bubble) in enumerate(zip(ops, view.bubbles, strict=True))
+        if bubble is not None
+    ]
+
+
+def _reach(x: Spec, y: Spec) -> Spec:
+    """From the picked bubble up to its ceiling."""
+    return {
+        "data": {"name": "ops"},
+        "transform": [{"filter": "datum.i == picked && datum.c != null"}],
+        "mark": {"type": "rule", "strokeWidth": 2, "clip": True},
+        "encoding": {"x": x, "y": y, "y2": {"field": "c"}},
+    }
+
+
+def _bubbles(x: Spec, y: Spec) -> Spec:
+    return {
+        "data": {"name": "ops"},
+        "mark": {"type": "circle", "clip": True, "cursor": "pointer", "strokeWidth": 0.75},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "size": {
+                "field": "s",
+                "type": "quantitative",
+                "scale": {"type": "linear", "domainMin": 0, "rangeMin": 10, "rangeMax": 1600},
+                "legend": None,
+            },
+            "color": _by_regime("r"),
+            "opacity": {"condition": {"test": "datum.i == picked", "value": 1}, "value": 0.72},
+            "tooltip": {"field": "i", "type": "quantitative"},
+        },
+    }
+
+
+def timeline(view: LanesView) -> Spec:
+    """Lanes over time; the wheel zooms and dragging moves. Whoever embeds it supplies the bars."""
+    return {
+        **_chart(LANE * max(1, len(view.lanes))),
+        "params": [{"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}],
+        "datasets": {"bars": []},
+        "data": {"name": "bars"},
+        "mark": {"type": "rect", "clip": True, "cursor": "pointer"},
+        "encoding": {
+            "x": {
+                "field": "a",
+                "type": "quantitative",
+                "title": None,
+                "scale": {"domain": [view.start_s, view.end_s], "nice": False},
+                "axis": {"labelExpr": _SECONDS, "grid": False, "tickCount": 8},
+            },
+            "x2": {"field": "b"},
+            "y": {
+                "field": "l",
+                "type": "nominal",
+                "title": None,
+                "sort": list(view.lanes),
+                "scale": {"domain": list(view.lanes), "paddingInner": 0.3},
+                "axis": {"domain": False, "ticks": False, "labelFontSize": 12},
+            },
+            "color": _by_regime("r"),
+            "opacity": {"field": "o", "type": "quantitative", "scale": None},
+            "tooltip": {"field": "i", "type": "quantitative"},
+        },
+    }
+
+
+def step_times(windows_s: Sequence[float], low_s: float, high_s: float) -> Spec:
+    """Every window's step, and the interval of the median."""
+    band = {"values": [{"low": low_s, "high": high_s}]}
+    x = {"type": "quantitative", "title": None, "scale": {"zero": False, "padding": 12}}
+    axis = {"labelExpr": _SECONDS, "grid": False, "tickCount": 6}
+    return {
+        **_chart(44),
+        "layer": [
+            {
+                "data": band,
+                "mark": {"type": "rect", "opacity": 0.18},
+                "encoding": {"x": {**x, "field": "low", "axis": axis}, "x2": {"field": "high"}},
+            },
+            {
+                "data": {"values": [{"s": seconds} for seconds in windows_s]},
+                "mark": {"type": "tick", "thickness": 1.5, "height": 26, "opacity": 0.7},
+                "encoding": {"x": {**x, "field": "s", "axis": axis}},
+            },
+        ],
+    }
+
+
+def _by_regime(field: str) -> Spec:
+    return {"field": field, "type": "nominal", "scale": {"domain": REGIMES}, "legend": None}
+
+
+def _log_axis(field: str, title: str, domain: tuple[float, float], axis: Spec) -> Spec:
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": title,
+        "scale": {"type": "log", "domain": list(domain), "nice": False, "clamp": True},
+        "axis": {"values": decades(*domain), **axis},
+    }
+
+
+def _chart(height: int) -> Spec:
+    return {
+        "$schema": SCHEMA,
+        "width": "container",
+        "height": height,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+    }
