@@ -63,10 +63,13 @@ def dumps(document: Document) -> str:
 
 
 def write(document: Document, path: Path) -> None:
-    """The whole file or none of it: written beside and renamed; `.gz` compresses."""
+    """`.gz` compresses."""
     data = dumps(document).encode()
-    if path.suffix == ".gz":
-        data = gzip.compress(data, mtime=0)
+    write_whole(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data, path)
+
+
+def write_whole(data: bytes, path: Path) -> None:
+    """The whole file or none of it: written beside and renamed."""
     beside = path.parent / f".{path.name}.{uuid4().hex[:8]}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

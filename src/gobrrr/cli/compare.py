@@ -6,6 +6,7 @@ from shlex import quote
 import click
 
 from gobrrr import schema
+from gobrrr.cli.output import output_option, write_outputs
 from gobrrr.cli.terminal import show_page
 
 
@@ -13,15 +14,18 @@ from gobrrr.cli.terminal import show_page
 @click.argument("before", metavar="A", type=click.Path(path_type=Path))
 @click.argument("after", metavar="B", type=click.Path(path_type=Path))
 @click.option("--across-machines", is_flag=True, help="Compare fractions of ceilings where the machines differ.")
+@output_option("comparison", "the comparison")
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
-def command(before: Path, after: Path, *, across_machines: bool, as_json: bool) -> None:
+def command(before: Path, after: Path, *, across_machines: bool, outputs: tuple[Path, ...], as_json: bool) -> None:
     """Two traces or Exams side by side: slower and faster ops, changed regimes, what is new and what is gone."""
     from gobrrr.diagnose.compare import compare
     from gobrrr.diagnose.diagnosis import diagnose
+    from gobrrr.report.examined import Compared, Examined
     from gobrrr.trace_examination import exam_or_trace
 
-    mine, theirs = (diagnose(exam_or_trace(path)) for path in (before, after))
-    comparison = compare(mine, theirs, across_machines=across_machines)
+    mine, theirs = (Examined(exam, diagnose(exam)) for exam in map(exam_or_trace, (before, after)))
+    comparison = compare(mine.diagnosis, theirs.diagnosis, across_machines=across_machines)
+    write_outputs("comparison", Compared(mine, theirs, comparison), comparison, outputs)
     if as_json:
         click.echo(schema.dumps(comparison))
         return

@@ -5,18 +5,18 @@ from shlex import quote
 
 import click
 
-from gobrrr import schema
+from gobrrr.cli.output import kept, output_option
 from gobrrr.cli.show import present
 
 
 @click.command("trace")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Keep the Exam in this file (.json or .json.gz).")
+@output_option("step", "the Exam")
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
 @click.option(
     "--ceilings", type=click.Path(path_type=Path), help="What `gobrrr machine --json` said on the machine it ran on."
 )
-def command(file: Path, *, output: Path | None, as_json: bool, ceilings: Path | None) -> None:
+def command(file: Path, *, outputs: tuple[Path, ...], as_json: bool, ceilings: Path | None) -> None:
     """Diagnose a trace that torch's profiler recorded (.json or .json.gz), of any age, from any machine.
 
     Nothing is run. The step's time without the profiler is estimated, with an interval; what was not recorded is
@@ -27,7 +27,6 @@ def command(file: Path, *, output: Path | None, as_json: bool, ceilings: Path | 
 
     with progress_line("tracing") as progress:
         exam = examine_trace(file, ceilings=ceilings, progress=progress)
-    if output is not None:
-        schema.write(exam, output)
-    again = f"gobrrr trace {quote(str(file))} -o exam.json.gz"
-    present(exam, again if output is None else f"gobrrr show {quote(str(output))}", as_json=as_json)
+    name = kept(outputs)
+    following = f"gobrrr trace {quote(str(file))} -o exam.json.gz" if name is None else f"gobrrr show {quote(name)}"
+    present(exam, following, as_json=as_json, outputs=outputs)

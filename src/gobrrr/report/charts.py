@@ -8,10 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 from gobrrr.diagnose.regime import Regime
+from gobrrr.lab.result import Column, Drawing
+from gobrrr.predict.prediction import Predictions
 from gobrrr.report.bubbles import RooflineView
 from gobrrr.report.colours import LIGHT, Theme
 from gobrrr.report.lanes import LanesView
+from gobrrr.report.plain import plain
 from gobrrr.report.roofline import decades
+from gobrrr.report.waterfall import Level
 
 Spec = dict[str, Any]
 
@@ -51,6 +55,9 @@ def config(theme: Theme = LIGHT) -> Spec:
         "rule": {"color": theme.muted},
         "tick": {"color": theme.ink},
         "circle": {"stroke": theme.card},
+        "line": {"color": theme.regimes["compute"]},
+        "point": {"color": theme.regimes["compute"]},
+        "bar": {"color": theme.regimes["compute"]},
         "rect": {"color": theme.muted},
         "legend": {"labelColor": theme.muted, "titleColor": theme.muted},
         "header": {"labelColor": theme.muted, "titleColor": theme.muted},
@@ -157,33 +164,44 @@ def _bubbles(x: Spec, y: Spec) -> Spec:
 
 def timeline(view: LanesView) -> Spec:
     """Lanes over time; the wheel zooms and dragging moves. Whoever embeds it supplies the bars."""
+    x = {
+        "field": "a",
+        "type": "quantitative",
+        "title": None,
+        "scale": {"domain": [view.start_s, view.end_s], "nice": False},
+        "axis": {"labelExpr": _SECONDS, "grid": False, "tickCount": 8},
+    }
+    y = {
+        "field": "l",
+        "type": "nominal",
+        "title": None,
+        "sort": list(view.lanes),
+        "scale": {"domain": list(view.lanes), "paddingInner": 0.3},
+        "axis": {"domain": False, "ticks": False, "labelFontSize": 12},
+    }
     return {
         **_chart(LANE * max(1, len(view.lanes))),
-        "params": [{"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}],
         "datasets": {"bars": []},
         "data": {"name": "bars"},
-        "mark": {"type": "rect", "clip": True, "cursor": "pointer"},
-        "encoding": {
-            "x": {
-                "field": "a",
-                "type": "quantitative",
-                "title": None,
-                "scale": {"domain": [view.start_s, view.end_s], "nice": False},
-                "axis": {"labelExpr": _SECONDS, "grid": False, "tickCount": 8},
+        "layer": [
+            {
+                "params": [{"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}],
+                "mark": {"type": "rect", "clip": True, "cursor": "pointer"},
+                "encoding": {
+                    "x": x,
+                    "x2": {"field": "b"},
+                    "y": y,
+                    "color": _by_regime("r"),
+                    "opacity": {"field": "o", "type": "quantitative", "scale": None},
+                    "tooltip": {"field": "i", "type": "quantitative"},
+                },
             },
-            "x2": {"field": "b"},
-            "y": {
-                "field": "l",
-                "type": "nominal",
-                "title": None,
-                "sort": list(view.lanes),
-                "scale": {"domain": list(view.lanes), "paddingInner": 0.3},
-                "axis": {"domain": False, "ticks": False, "labelFontSize": 12},
+            {
+                "transform": [{"filter": "datum.t"}],
+                "mark": {"type": "text", "align": "left", "dx": 6, "clip": True},
+                "encoding": {"x": x, "y": y, "text": {"field": "t"}},
             },
-            "color": _by_regime("r"),
-            "opacity": {"field": "o", "type": "quantitative", "scale": None},
-            "tooltip": {"field": "i", "type": "quantitative"},
-        },
+        ],
     }
 
 
@@ -207,6 +225,124 @@ def step_times(windows_s: Sequence[float], low_s: float, high_s: float) -> Spec:
             },
         ],
     }
+
+
+def predictions(found: Predictions) -> Spec:
+    """A bar for each accelerator with the interval of 80 % across its end."""
+    values = [
+        {"card": plain(one.accelerator), "s": one.step_s, "low": one.low_s, "high": one.high_s, "r": one.regime}
+        for one in found.predictions
+    ]
+    x = {"type": "quantitative", "title": None, "axis": {"labelExpr": _SECONDS, "tickCount": 6}}
+    y = {"field": "card", "type": "nominal", "title": None, "sort": None, "axis": {"domain": False, "ticks": False}}
+    return {
+        **_chart(LANE * len(values)),
+        "data": {"values": values},
+        "layer": [
+            {
+                "mark": {"type": "bar", "height": 18, "cornerRadiusEnd": 3},
+                "encoding": {"x": {**x, "field": "s"}, "y": y, "color": _by_regime("r")},
+            },
+            {
+                "mark": {"type": "rule", "strokeWidth": 2},
+                "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y},
+            },
+        ],
+    }
+
+
+def waterfall(levels: Sequence[Level]) -> Spec:
+    """Step times from left to right: what each treatment took off, with a tick where it was predicted to end."""
+    looks = ["after", "kept", "before", "", "floor"]  # in the colours of regimes: blue, amber, rose, and grey
+    values = [{**asdict(level), "n": place} for place, level in enumerate(levels)]
+    x = {"field": "name", "type": "nominal", "title": None, "sort": {"field": "n"}, "axis": {"labelAngle": -25}}
+    y = {"type": "quantitative", "title": None, "axis": {"labelExpr": _SECONDS, "tickCount": 6}}
+    colours = {"field": "kind", "type": "nominal", "scale": {"domain": looks}, "legend": None}
+    return {
+        **_chart(320),
+        "data": {"values": values},
+        "layer": [
+            {
+                "mark": {"type": "bar", "width": {"band": 0.6}, "cornerRadius": 3},
+                "encoding": {"x": x, "y": {**y, "field": "from_s"}, "y2": {"field": "to_s"}, "color": colours},
+            },
+            {
+                "transform": [{"filter": "datum.predicted_s != null"}],
+                "mark": {"type": "tick", "thickness": 2.5, "width": {"band": 0.8}},
+                "encoding": {"x": x, "y": {**y, "field": "predicted_s"}},
+            },
+        ],
+    }
+
+
+def drawing(one: Drawing, points: Sequence[Mapping[str, Any]]) -> Spec:
+    """An experiment's own way to look at its points: a curve over two logarithmic axes, or bars."""
+    return _curve(one, points) if one.kind == "curve" else _bars(one, points)
+
+
+def _curve(one: Drawing, points: Sequence[Mapping[str, Any]]) -> Spec:
+    x, y = _log_field(one.x), _log_field(one.y)
+    marks = [{"name": name, "at": place} for name, place in (one.marks or {}).items()]
+    at = {**x, "field": "at"}
+    return {
+        **_chart(240),
+        "layer": [
+            {
+                "data": {"values": _values(points, (one.x, one.y))},
+                "mark": {"type": "line", "point": {"size": 45, "filled": True}, "strokeWidth": 2},
+                "encoding": {"x": {**x, "field": "x"}, "y": {**y, "field": "y"}},
+            },
+            {
+                "data": {"values": marks},
+                "mark": {"type": "rule", "strokeDash": [4, 4]},
+                "encoding": {"x": at},
+            },
+            {
+                "data": {"values": marks},
+                "mark": {"type": "text", "align": "left", "dx": 5, "y": 8},
+                "encoding": {"x": at, "text": {"field": "name"}},
+            },
+        ],
+    }
+
+
+def _bars(one: Drawing, points: Sequence[Mapping[str, Any]]) -> Spec:
+    axis = {"labelExpr": _LABELS.get(one.y.unit, "datum.label"), "tickCount": 5}
+    y_axis = {"domain": False, "ticks": False, "labelLimit": 220}
+    scale = {"domain": [0, 1]} if one.y.unit == "%" else {}
+    return {
+        **_chart(26 * max(1, len(points))),
+        "data": {"values": _values(points, (one.x, one.y))},
+        "mark": {"type": "bar", "height": 14, "cornerRadiusEnd": 3},
+        "encoding": {
+            "y": {"field": "x", "type": "nominal", "sort": None, "title": one.x.title, "axis": y_axis},
+            "x": {"field": "y", "type": "quantitative", "title": one.y.title, "axis": axis, "scale": scale},
+        },
+    }
+
+
+_LABELS = {
+    "s": _SECONDS,
+    "FLOP/s": _RATE,
+    "B/s": _RATE.replace("FLOP/s", "B/s"),
+    "%": "format(datum.value, '.0%')",
+    "": "format(datum.value, '~s')",
+}
+
+
+def _values(points: Sequence[Mapping[str, Any]], columns: tuple[Column, Column]) -> list[dict[str, Any]]:
+    """The two fields of every point; names in a file are anyone's."""
+    x, y = columns
+    return [
+        {"x": plain(point[x.field]) if isinstance(point[x.field], str) else point[x.field], "y": point[y.field]}
+        for point in points
+    ]
+
+
+def _log_field(column: Column) -> Spec:
+    axis = {"labelExpr": _LABELS.get(column.unit, "datum.label"), "tickCount": 5}
+    name = {"title": column.title, "type": "quantitative", "axis": axis}
+    return {**name, "scale": {"type": "log", "nice": False, "padding": 10}}
 
 
 def _by_regime(field: str) -> Spec:

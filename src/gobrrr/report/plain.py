@@ -24,3 +24,8 @@ def _kept(character: str) -> str:
     if character in "\n\t":
         return " "
     return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in _UNWANTED else character
+
+
+def capital(text: str) -> str:
+    """The first letter large, and nothing else touched: the rest may be a name."""
+    return text[:1].upper() + text[1:]

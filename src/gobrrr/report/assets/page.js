@@ -3,7 +3,7 @@
   const $ = (id) => document.getElementById(id);
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   const data = JSON.parse($("data").textContent);
-  const MOST_BUBBLES = 2000, MOST_ROWS = 25;
+  const MOST_BUBBLES = 2000, MOST_ROWS = 10;
 
   // Numbers as text, by the rules of units.py.
   const digits = (x, n = 3) => x === 0 || !isFinite(x) ? String(x) : Number(x.toPrecision(n)) >= 10 ** (n - 1) ? String(Number(x.toPrecision(n))) : x.toPrecision(n);
@@ -64,7 +64,7 @@
   const OPACITY = { kernel: 0.95, gap: 0.2, host: 0.45 };
   const bars = () => data.bars.start.map((start, b) => {
     const kind = data.bars.kinds[data.bars.kind[b]], op = data.bars.op[b];
-    return { l: data.bars.lanes[data.bars.lane[b]], a: start, b: start + data.bars.length[b], r: data.bars.regimes[data.bars.regime[b]], o: OPACITY[kind], i: op === null ? -2 - b : op };
+    return { l: data.bars.lanes[data.bars.lane[b]], a: start, b: start + data.bars.length[b], r: data.bars.regimes[data.bars.regime[b]], o: OPACITY[kind], t: kind === "host" ? text(data.bars.what[b]) : "", i: op === null ? -2 - b : op };
   });
 
   // What is under the pointer.
@@ -124,7 +124,7 @@
     const name = element("button", { type: "button", className: "plain name", onclick: () => pick(one.i) }, one.label);
     const made = element("tr", {}, element("td", {}, dot(one.regime), name), cell(String(one.calls), "n"), cell(seconds(one.seconds), "n"),
       cell(percent(one.of_floor), "n"), cell(one.headroom === null ? "?" : seconds(one.headroom), "n"), cell(one.flops ? scaled(one.flops_per_s, FLOP_RATE) : one.flops === null ? "?" : "–", "n"),
-      cell(scaled(one.bytes_per_s, BYTE_RATE), "n"), cell(one.phase), cell(one.source || one.module || "?"));
+      cell(scaled(one.bytes_per_s, BYTE_RATE), "n"), cell(one.phase), element("td", { title: one.source || one.module }, one.source ? one.source.split("/").pop() : one.module || "?"));
     made.dataset.op = one.i;
     made.setAttribute("aria-selected", String(one.i === picked));
     return made;
@@ -181,14 +181,14 @@
     $("filters").addEventListener("input", changed);
     $("filters").addEventListener("submit", (event) => event.preventDefault());
     $("filters").addEventListener("reset", () => { for (const chip of all(".chip")) chip.setAttribute("aria-pressed", "false"); setTimeout(changed); });
-    for (const button of all("[data-module]")) button.onclick = () => { $("module").value = button.dataset.module; changed(); $("ops").scrollIntoView(); };
+    for (const button of all("[data-module]")) button.onclick = () => { $("module").value = button.dataset.module; changed(); $("roofline-section").scrollIntoView(); };
     for (const button of all("[data-sort]")) button.onclick = () => {
       sort = { by: button.dataset.sort, down: sort.by === button.dataset.sort ? !sort.down : !["label", "phase", "source"].includes(button.dataset.sort) };
       for (const head of all("#op-table th")) head.setAttribute("aria-sort", "none");
       button.parentElement.setAttribute("aria-sort", sort.down ? "descending" : "ascending");
       table(matching());
     };
-    $("more").onclick = () => { shown += 8 * MOST_ROWS; table(matching()); };
+    $("more").onclick = () => { shown += 20 * MOST_ROWS; table(matching()); };
     addEventListener("keydown", (event) => { if (event.key === "/" && !/INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) { event.preventDefault(); $("search").focus(); } });
     apply();
   };

@@ -1,0 +1,67 @@
+"""`-o`: the ending of a file's name says what is written into it."""
+
+import os
+import sys
+import webbrowser
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gobrrr import schema
+from gobrrr.cli.terminal import say
+from gobrrr.errors import UsageError
+from gobrrr.report.formats import DATA, FORMATS, ending, rendered
+
+if TYPE_CHECKING:
+    from gobrrr.schema import Document
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def output_option(kind: str, document: str) -> Callable[[C], C]:
+    """Adds `-o` to a command whose result is of that kind; it gets the paths as `outputs`, their endings checked."""
+
+    def checked(_context: click.Context, _option: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+        for path in paths:
+            if ending(path) not in (*FORMATS[kind], *DATA):
+                known = ", ".join((*FORMATS[kind], *DATA))
+                raise UsageError(f"the ending of {path} says no format: it should be one of {known}")
+        return paths
+
+    return click.option(
+        "--output",
+        "-o",
+        "outputs",
+        metavar="FILE",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        callback=checked,
+        help=f"Write a file, in the format of its ending: {', '.join(FORMATS[kind])}; .json or .json.gz keeps "
+        f"{document}. May be repeated.",
+    )
+
+
+def kept(outputs: Iterable[Path]) -> str | None:
+    """The file that holds the data, if one does."""
+    return next((str(path) for path in outputs if ending(path) in DATA), None)
+
+
+def write_outputs(kind: str, result: Any, document: "Document", outputs: Iterable[Path]) -> None:
+    """Each file whole or not at all, the data first; a page is opened where somebody could look at it."""
+    for path in sorted(outputs, key=lambda path: ending(path) not in DATA):
+        if ending(path) in DATA:
+            schema.write(document, path)
+        else:
+            schema.write_whole(rendered(kind, result, path), path)
+            say(f"wrote {path}")
+        if path.suffix == ".html" and has_display():
+            webbrowser.open(path.resolve().as_uri())
+
+
+def has_display() -> bool:
+    """Somebody sits at a terminal of this machine, with a screen that can show more than text."""
+    here = sys.stdout.isatty() and not any(os.environ.get(name) for name in ("CI", "SSH_CONNECTION", "SSH_TTY"))
+    screens = ("DISPLAY", "WAYLAND_DISPLAY")
+    return here and (sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in screens))
