@@ -23,6 +23,8 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 FONT = "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 LANE = 48
 """Pixels of height."""
+NARROW = 460
+"""Pixels: below, slopes are too steep and too close for a name."""
 REGIMES = [regime.value for regime in Regime]
 
 _RATE = "replace(format(datum.value, '~s'), /([kMGTPE]?)$/, ' $1FLOP/s')"
@@ -109,6 +111,7 @@ def roofline(view: RooflineView, values: Iterable[Mapping[str, Any]] = (), *, he
                     "dy": {"expr": "datum.used ? 5 : -4"},
                     "dx": -14,
                     "angle": {"expr": _ALONG_SLOPE},
+                    "opacity": {"expr": f"width < {NARROW} ? 0 : 1"},
                 },
                 "encoding": {
                     "x": {**x, "field": "x_end"},
@@ -228,23 +231,31 @@ def step_times(windows_s: Sequence[float], low_s: float, high_s: float) -> Spec:
 
 
 def predictions(found: Predictions) -> Spec:
-    """A bar for each accelerator with the interval of 80 % across its end."""
-    values = [
-        {"card": plain(one.accelerator), "s": one.step_s, "low": one.low_s, "high": one.high_s, "r": one.regime}
+    """A bar for each accelerator, its regimes one after the other, with the interval of 80 % across its end."""
+    shares = [
+        {"card": plain(one.accelerator), "s": share * one.step_s, "r": regime, "n": REGIMES.index(regime)}
         for one in found.predictions
+        for regime, share in one.shares.items()
     ]
+    ends = [{"card": plain(one.accelerator), "low": one.low_s, "high": one.high_s} for one in found.predictions]
     x = {"type": "quantitative", "title": None, "axis": {"labelExpr": _SECONDS, "tickCount": 6}}
     y = {"field": "card", "type": "nominal", "title": None, "sort": None, "axis": {"domain": False, "ticks": False}}
     return {
-        **_chart(LANE * len(values)),
-        "data": {"values": values},
+        **_chart(LANE * len(ends)),
         "layer": [
             {
-                "mark": {"type": "bar", "height": 18, "cornerRadiusEnd": 3},
-                "encoding": {"x": {**x, "field": "s"}, "y": y, "color": _by_regime("r")},
+                "data": {"values": shares},
+                "mark": {"type": "bar", "height": 20},
+                "encoding": {
+                    "x": {**x, "field": "s", "stack": "zero"},
+                    "y": y,
+                    "color": _by_regime("r"),
+                    "order": {"field": "n", "type": "quantitative"},
+                },
             },
             {
-                "mark": {"type": "rule", "strokeWidth": 2},
+                "data": {"values": ends},
+                "mark": {"type": "rule", "strokeWidth": 2.5},
                 "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y},
             },
         ],
@@ -282,7 +293,7 @@ def drawing(one: Drawing, points: Sequence[Mapping[str, Any]]) -> Spec:
 
 def _curve(one: Drawing, points: Sequence[Mapping[str, Any]]) -> Spec:
     x, y = _log_field(one.x), _log_field(one.y)
-    marks = [{"name": name, "at": place} for name, place in (one.marks or {}).items()]
+    marks = [{"name": name, "at": at, "n": 14 * row} for row, (name, at) in enumerate((one.marks or {}).items())]
     at = {**x, "field": "at"}
     return {
         **_chart(240),
@@ -299,8 +310,12 @@ def _curve(one: Drawing, points: Sequence[Mapping[str, Any]]) -> Spec:
             },
             {
                 "data": {"values": marks},
-                "mark": {"type": "text", "align": "left", "dx": 5, "y": 8},
-                "encoding": {"x": at, "text": {"field": "name"}},
+                "mark": {"type": "text", "align": "right", "dx": -5},
+                "encoding": {
+                    "x": at,
+                    "y": {"field": "n", "type": "quantitative", "scale": None, "axis": None},
+                    "text": {"field": "name"},
+                },
             },
         ],
     }
@@ -315,7 +330,7 @@ def _bars(one: Drawing, points: Sequence[Mapping[str, Any]]) -> Spec:
         "data": {"values": _values(points, (one.x, one.y))},
         "mark": {"type": "bar", "height": 14, "cornerRadiusEnd": 3},
         "encoding": {
-            "y": {"field": "x", "type": "nominal", "sort": None, "title": one.x.title, "axis": y_axis},
+            "y": {"field": "x", "type": "nominal", "sort": None, "title": None, "axis": y_axis},
             "x": {"field": "y", "type": "quantitative", "title": one.y.title, "axis": axis, "scale": scale},
         },
     }
@@ -340,7 +355,7 @@ def _values(points: Sequence[Mapping[str, Any]], columns: tuple[Column, Column])
 
 
 def _log_field(column: Column) -> Spec:
-    axis = {"labelExpr": _LABELS.get(column.unit, "datum.label"), "tickCount": 5}
+    axis = {"labelExpr": _LABELS.get(column.unit, "datum.label"), "tickCount": 5, "labelOverlap": "greedy", "grid": False}
     name = {"title": column.title, "type": "quantitative", "axis": axis}
     return {**name, "scale": {"type": "log", "nice": False, "padding": 10}}
 

@@ -191,6 +191,7 @@
     $("more").onclick = () => { shown += 20 * MOST_ROWS; table(matching()); };
     addEventListener("keydown", (event) => { if (event.key === "/" && !/INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) { event.preventDefault(); $("search").focus(); } });
     apply();
+    pick(ops.reduce((most, one) => (one.headroom ?? 0) > (ops[most].headroom ?? 0) ? one.i : most, 0)); // the most to gain
   };
 
   document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
