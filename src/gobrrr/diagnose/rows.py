@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from gobrrr.diagnose.attribute import Attributed
 from gobrrr.exam import Exam
-from gobrrr.work.op import Phase
+from gobrrr.timing.kernel import Kernel
+from gobrrr.work.op import Op, Phase
 from gobrrr.work.registry import canonical
 from gobrrr.work.tally import alike
 from gobrrr.work.work import Work, total
@@ -84,18 +85,18 @@ def _op_row(group: list[Attributed], exam: Exam) -> OpRow:
         floor_s=sum(floors) if len(floors) == len(group) else None,
         level=None if first.floor is None else first.floor.level.value,
         regime=first.regime.value,
-        fused_from=_program_names(first, exam),
+        fused_from=_program_names(first.kernel, op, exam),
         shapes=None if op is None else tuple(ref.shape for ref in op.inputs),
         dtypes=None if op is None else tuple(ref.dtype for ref in op.inputs),
     )
 
 
-def _program_names(one: Attributed, exam: Exam) -> tuple[str, ...] | None:
+def _program_names(kernel: Kernel, op: Op | None, exam: Exam) -> tuple[str, ...] | None:
     if exam.program is None:
-        return None if one.op is None else (one.op.name,)
-    if one.kernel.fused_from is None:
+        return None if op is None else (op.name,)
+    if kernel.fused_from is None:
         return None
-    return tuple(exam.program.ops[index].name for index in one.kernel.fused_from)
+    return tuple(exam.program.ops[index].name for index in kernel.fused_from)
 
 
 def layers_as_one(rows: Iterable[OpRow]) -> list[OpRow]:
@@ -108,13 +109,24 @@ def layers_as_one(rows: Iterable[OpRow]) -> list[OpRow]:
 
 def kind_of(row: OpRow) -> tuple[object, ...]:
     """What rows have in common that `layers_as_one` puts together."""
-    names = row.name if row.fused_from is None else tuple(canonical(name) for name in row.fused_from)
-    return names, alike(row.module), row.phase, row.source
+    return _kind(row.name, row.fused_from, row.module, row.phase, row.source)
 
 
-def row_of(one: Attributed, exam: Exam) -> OpRow:
-    """A kernel as a row of its own."""
-    return _op_row([one], exam)
+def kind_of_kernel(kernel: Kernel, exam: Exam) -> tuple[object, ...]:
+    """The same of one kernel: by it, a kernel finds its row."""
+    index = exam.index(kernel)
+    op = None if index is None else exam.ran[index]
+    names = _program_names(kernel, op, exam)
+    if op is None:
+        return _kind(kernel.name, names, "", Phase.OTHER.value, None)
+    return _kind(kernel.name, names, op.module, op.phase.value, op.source)
+
+
+def _kind(
+    kernel: str, names: tuple[str, ...] | None, module: str, phase: str, source: str | None
+) -> tuple[object, ...]:
+    done = kernel if names is None else tuple(canonical(name) for name in names)
+    return done, alike(module), phase, source
 
 
 def _as_one(group: Sequence[OpRow]) -> OpRow:

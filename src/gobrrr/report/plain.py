@@ -17,7 +17,7 @@ def plain(text: str, most: int = MOST) -> str:
     """One line; what was left out or replaced can be seen."""
     if len(text) > most:
         text = f"{text[: most * 2 // 3]} … {text[-most // 3 :]}"
-    return "".join(_kept(character) for character in text)
+    return text if text.isprintable() else "".join(_kept(character) for character in text)
 
 
 def _kept(character: str) -> str:

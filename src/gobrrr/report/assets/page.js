@@ -1,8 +1,10 @@
 "use strict";
-(() => {
+(async () => {
   const $ = (id) => document.getElementById(id);
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
-  const data = JSON.parse($("data").textContent);
+  document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const packed = Uint8Array.from(atob($("data").textContent), (character) => character.charCodeAt(0));
+  const data = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
   const MOST_BUBBLES = 2000, MOST_ROWS = 10;
 
   // Numbers as text, by the rules of units.py.
@@ -48,7 +50,8 @@
     const { view } = await vegaEmbed(`#${name}`, spec, { mode: "vega-lite", actions: false, ast: true, config, renderer: "canvas", tooltip });
     views[name] = view;
     if (spec.datasets && (spec.datasets.ops || spec.datasets.bars)) view.addEventListener("click", (_, item) => item && item.datum && pick(item.datum.i));
-    if (name === "roofline") view.signal("picked", picked).run();
+    if (name === "roofline") { view.signal("picked", picked).run(); $(name).dataset.bubbles = spec.datasets.ops.length; }
+    if (name === "timeline") { range(view); view.addSignalListener("zoom_a", () => setTimeout(range, 0, view)); }
     $(name).dataset.drawn = "yes";
   };
   const watcher = new IntersectionObserver((entries) => {
@@ -110,7 +113,11 @@
     const spent = some.reduce((sum, one) => sum + one.seconds, 0);
     $("matched").textContent = `${some.length} of ${ops.length} ops, ${seconds(spent)} of ${seconds(data.step_s)}`;
     table(some);
-    if (views.roofline) views.roofline.data("ops", bubbles(some)).run();
+    if (views.roofline) fill(bubbles(some));
+  };
+  const fill = (some) => {
+    views.roofline.data("ops", some).run();
+    $("roofline").dataset.bubbles = some.length;
   };
   const table = (some) => {
     const body = document.querySelector("#op-table tbody");
@@ -151,12 +158,14 @@
   };
 
   // Zoom by buttons; the wheel and dragging are the chart's own.
+  const range = (view) => { $("timeline").dataset.shown = view.scale("x").domain().map((moment) => seconds(moment)).join(" to "); };
   const zoom = (button) => {
     const view = views.timeline;
     if (!view) return;
     const [start, end] = view.scale("x").domain(), middle = (start + end) / 2;
     const half = (end - start) / 2 * Number(button.dataset.zoom ?? 1), shift = (end - start) * Number(button.dataset.move ?? 0);
     view.signal("zoom_a", half ? [middle - half + shift, middle + half + shift] : data.window).run();
+    range(view);
   };
 
   const fold = (button) => {
@@ -194,7 +203,6 @@
     pick(ops.reduce((most, one) => (one.headroom ?? 0) > (ops[most].headroom ?? 0) ? one.i : most, 0)); // the most to gain
   };
 
-  document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   events();
   for (const chart of all(".chart")) watcher.observe(chart);
   document.documentElement.dataset.ready = "yes";

@@ -33,7 +33,7 @@ _SECTIONS = {
 
 def render(examined: Examined) -> str:
     exam, view = examined.exam, step_view(examined.diagnosis)
-    roofline, lanes = roofline_view(exam, view.ops), lanes_view(exam)
+    roofline, lanes = roofline_view(exam, view.ops), lanes_view(examined)
     made_at = datetime.fromisoformat(exam.made_at)
     low_s, high_s = examined.diagnosis.step_s_low, examined.diagnosis.step_s_high
     specs = {"steps": charts.step_times(exam.window_step_s, low_s, high_s)}
