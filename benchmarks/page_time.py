@@ -137,7 +137,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
         path.write_text(html, encoding="utf-8")
-        print(json.dumps({"ops": number, "bytes": path.stat().st_size, "render_s": rendered_s, **timed(path)}, indent=1))
+        print(
+            json.dumps({"ops": number, "bytes": path.stat().st_size, "render_s": rendered_s, **timed(path)}, indent=1)
+        )
 
 
 if __name__ == "__main__":

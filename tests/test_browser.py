@@ -12,7 +12,9 @@ import pytest
 
 from reported import HOSTILE, bert, compared, hostile, kept_lab, odd, predicted, treated
 
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), "")
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
+)
 if not CHROMIUM:
     pytest.skip("no Chromium on this machine", allow_module_level=True)
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright, which drives the browser")

@@ -1,4 +1,4 @@
-"""The page as a file: whole, offline, escaped; and it says what is missing. What a browser makes of it: test_browser.py."""
+"""The page as a file: whole, offline, escaped, and it says what is missing. In a browser: test_browser.py."""
 
 import gzip
 import json
@@ -12,7 +12,7 @@ import pytest
 
 from gobrrr.report import page
 from gobrrr.report.pages import comparison, lab, predictions, step, treatment
-from reported import HOSTILE, bert, compared, hostile, odd, predicted, kept_lab, treated
+from reported import HOSTILE, bert, compared, hostile, kept_lab, odd, predicted, treated
 
 MOST_BYTES = 1_500_000
 REAL_BUNDLE = page._bundle

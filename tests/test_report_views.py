@@ -137,7 +137,11 @@ def test_a_gap_says_whether_the_host_had_asked_already():
         )
     )
     late, early = [bar for bar in lanes_view(one).bars if bar.kind == "gap"]
-    assert (late.start_s, late.seconds, late.what) == (1.0, 1.0, f"waits for the host to ask for {op.name} at train.py:7")
+    assert (late.start_s, late.seconds, late.what) == (
+        1.0,
+        1.0,
+        f"waits for the host to ask for {op.name} at train.py:7",
+    )
     assert (early.start_s, early.what) == (3.0, f"{op.name} was launched already: latency of the launch")
 
 

@@ -35,4 +35,3 @@ def command(names: tuple[str, ...], *, outputs: tuple[Path, ...], as_json: bool)
     from gobrrr.report.lab import render
 
     Console(highlight=False).print(render(lab))
-

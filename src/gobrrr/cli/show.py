@@ -32,9 +32,7 @@ def command(exam: str, *, select: str, ignore: str, outputs: tuple[Path, ...], a
 
     rules = selected_rules(select, ignore)
     following = f"gobrrr show {quote(exam)} " + ("--json" if outputs else "-o report.html")
-    present(
-        schema.read(Exam, history.path_of(exam)), following, as_json=as_json, rules=rules, outputs=outputs
-    )
+    present(schema.read(Exam, history.path_of(exam)), following, as_json=as_json, rules=rules, outputs=outputs)
 
 
 def present(
@@ -45,7 +43,7 @@ def present(
     rules: "tuple[Rule, ...] | None" = None,
     outputs: tuple[Path, ...] = (),
 ) -> None:
-    """The Exam's diagnosis, for a program or for a person, who is also told the next command; and the files asked for."""
+    """The Exam's diagnosis, for a program or for a person, who is also told the next command, and as files."""
     from gobrrr.diagnose.diagnosis import diagnose
     from gobrrr.report.examined import Examined
 

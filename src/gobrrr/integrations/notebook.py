@@ -8,7 +8,8 @@ import ast
 import os
 from collections.abc import Callable, Iterator
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, TypeAlias
+from importlib import import_module
+from typing import Any, TypeAlias
 
 from gobrrr.diagnose.diagnosis import diagnose
 from gobrrr.errors import UsageError
@@ -18,9 +19,6 @@ from gobrrr.predict.prediction import Predictions
 from gobrrr.report import charts, lab, markdown, picture
 from gobrrr.report.examined import Compared, Examined
 
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
-
 Bundle: TypeAlias = dict[str, Any]
 """One output of a cell, by MIME type."""
 
@@ -29,7 +27,7 @@ CELL = "cell"
 """What an op's line is said to be in."""
 
 
-def load(ipython: "InteractiveShell") -> None:
+def load(ipython: Any) -> None:
     shows = ipython.display_formatter.ipython_display_formatter
     for kind in (Exam, Examined, Compared, Predictions, Lab):
         shows.for_type(kind, _show)
@@ -37,8 +35,7 @@ def load(ipython: "InteractiveShell") -> None:
 
 
 def _show(result: Any) -> None:
-    from IPython.display import display
-
+    display: Any = import_module("IPython.display").display
     for bundle in outputs(result):
         display(bundle, raw=True)
 
@@ -90,7 +87,7 @@ def _chart(spec: charts.Spec, name: str) -> Bundle:
     return {"text/plain": f"a chart: {name}", VEGA_LITE: drawn}
 
 
-def _magic(ipython: "InteractiveShell") -> Callable[[str, str], Examined]:
+def _magic(ipython: Any) -> Callable[[str, str], Examined]:
     def gobrrr(line: str, cell: str) -> Examined:
         """Examine the cell as a step: time it, count its work, say what limits it."""
         from gobrrr.examination import examine

@@ -137,4 +137,3 @@ def _labelled(roofs: Sequence[Line]) -> Iterable[tuple[str, Line]]:
     for group in groups:
         yield " · ".join(f"{roof.label} {units.flops_per_s(roof.per_s)}" for roof in group), group[0]
         yield from (("", roof) for roof in group[1:])
-

@@ -264,7 +264,7 @@ def predictions(found: Predictions) -> Spec:
 
 def waterfall(levels: Sequence[Level]) -> Spec:
     """Step times from left to right: what each treatment took off, with a tick where it was predicted to end."""
-    looks = ["after", "kept", "before", "", "floor"]  # in the colours of regimes: blue, amber, rose, and grey
+    looks = ["after", "kept", "before", "", "floor"]  # in the colours of regimes: blue, amber, red, and grey
     values = [{**asdict(level), "n": place} for place, level in enumerate(levels)]
     x = {"field": "name", "type": "nominal", "title": None, "sort": {"field": "n"}, "axis": {"labelAngle": -25}}
     y = {"type": "quantitative", "title": None, "axis": {"labelExpr": _SECONDS, "tickCount": 6}}
@@ -355,7 +355,12 @@ def _values(points: Sequence[Mapping[str, Any]], columns: tuple[Column, Column])
 
 
 def _log_field(column: Column) -> Spec:
-    axis = {"labelExpr": _LABELS.get(column.unit, "datum.label"), "tickCount": 5, "labelOverlap": "greedy", "grid": False}
+    axis = {
+        "labelExpr": _LABELS.get(column.unit, "datum.label"),
+        "tickCount": 5,
+        "labelOverlap": "greedy",
+        "grid": False,
+    }
     name = {"title": column.title, "type": "quantitative", "axis": axis}
     return {**name, "scale": {"type": "log", "nice": False, "padding": 10}}
 

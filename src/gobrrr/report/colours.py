@@ -1,7 +1,7 @@
 """The colours of regimes and of the page, by theme: the one place that names a colour.
 
-A regime has one hue everywhere: in bars, bubbles, trees and the timeline. Blue, amber, rose and teal stay apart for eyes
-that lack a cone, and uncounted is grey because nobody knows; tests hold both.
+A regime has one hue everywhere: in bars, bubbles, trees and the timeline. Blue, amber, red and green stay apart for
+eyes that lack a cone, and uncounted is grey because nobody knows.
 """
 
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ LIGHT = Theme(
     muted="#636974",
     line="#e5e3de",
     regimes={
-        Regime.COMPUTE.value: "#2f6bd0",
-        Regime.BANDWIDTH.value: "#dc9000",
-        Regime.OVERHEAD.value: "#c1345c",
-        Regime.COMMUNICATION.value: "#0f8f7e",
-        Regime.UNCOUNTED.value: "#9298a2",
+        Regime.COMPUTE.value: "#2a57c6",
+        Regime.BANDWIDTH.value: "#d58c00",
+        Regime.OVERHEAD.value: "#b52645",
+        Regime.COMMUNICATION.value: "#0d8863",
+        Regime.UNCOUNTED.value: "#929aa4",
     },
 )
 DARK = Theme(
@@ -41,11 +41,11 @@ DARK = Theme(
     muted="#9ca3ae",
     line="#2c3038",
     regimes={
-        Regime.COMPUTE.value: "#6ea4ff",
-        Regime.BANDWIDTH.value: "#f2b23c",
-        Regime.OVERHEAD.value: "#f0698c",
-        Regime.COMMUNICATION.value: "#35bfa9",
-        Regime.UNCOUNTED.value: "#858c97",
+        Regime.COMPUTE.value: "#6a93ff",
+        Regime.BANDWIDTH.value: "#f5ad30",
+        Regime.OVERHEAD.value: "#f2485f",
+        Regime.COMMUNICATION.value: "#4bd6b0",
+        Regime.UNCOUNTED.value: "#646c78",
     },
 )
 THEMES = {"light": LIGHT, "dark": DARK}

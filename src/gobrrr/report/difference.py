@@ -56,7 +56,9 @@ def difference_view(compared: Compared) -> DifferenceView:
     found = compared.comparison
     longer_s = max(found.before.step_s, found.after.step_s)
     views = [("before", step_view(compared.before.diagnosis)), ("after", step_view(compared.after.diagnosis))]
-    before, after = (SideView(name, view, view.step_s / longer_s if found.same_machine else 1.0) for name, view in views)
+    before, after = (
+        SideView(name, view, view.step_s / longer_s if found.same_machine else 1.0) for name, view in views
+    )
     most_s = max((abs(_change_s(one.seconds) or 0.0) for one in found.ops), default=0.0)
     return DifferenceView(
         verdict=plain(verdict(found)),
@@ -67,8 +69,6 @@ def difference_view(compared: Compared) -> DifferenceView:
         changes=tuple(_change(one, most_s) for one in found.ops[:MOST_CHANGES]),
         left_out=max(0, len(found.ops) - MOST_CHANGES),
     )
-
-
 
 
 def _regimes(found: Comparison) -> Iterator[RegimeLine]:

@@ -1,7 +1,7 @@
 """Formats by the ending of a file's name: for each kind of result, which function renders it.
 
-A format is one line here and one function from the result to its text or bytes. The functions are imported when they are
-called, so that this table costs a command line nothing. `.json` is not among them: it is the document itself.
+A format is one line here and one function from the result to its text or bytes. The functions are imported when they
+are called, so that this table costs a command line nothing. `.json` is not among them: it is the document itself.
 """
 
 from importlib import import_module

@@ -22,7 +22,9 @@ MOST_FIX = 2
 TOP_CHANGES = 12
 """With these a step has fewer than 60 lines whatever it is, and nobody scrolls."""
 
-_ESCAPED = str.maketrans({character: f"\\{character}" for character in "\\`*_[]|~"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"})
+_ESCAPED = str.maketrans(
+    {character: f"\\{character}" for character in "\\`*_[]|~"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+)
 
 
 def step(examined: Examined) -> str:
@@ -49,7 +51,11 @@ def step(examined: Examined) -> str:
 def comparison(compared: Compared) -> str:
     found = compared.comparison
     seconds = [
-        [name, _pair(pair), f"{units.percent(found.shares[name].before, 0)} → {units.percent(found.shares[name].after, 0)}"]
+        [
+            name,
+            _pair(pair),
+            f"{units.percent(found.shares[name].before, 0)} → {units.percent(found.shares[name].after, 0)}",
+        ]
         for name, pair in found.seconds.items()
         if pair.before or pair.after
     ]

@@ -32,14 +32,18 @@ def rendered(
     script = _asset("page.js")
     bundle = _bundle() if specs else ""
     configs = {name: charts.config(theme) for name, theme in THEMES.items()}
-    return _environment().get_template(template).render(
-        context,
-        themes=THEMES,
-        css=Markup(_asset("page.css")),  # noqa: S704 (our own file)
-        script=Markup(script),  # noqa: S704 (our own file)
-        bundle=Markup(bundle),  # noqa: S704 (a library's, with no end of a script in it)
-        hashes=Markup(" ".join(map(_hash, (bundle, script)))),  # noqa: S704 (hashes and quotes of our own)
-        data=_packed({**(data or {}), "specs": specs, "configs": configs}),
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            context,
+            themes=THEMES,
+            css=Markup(_asset("page.css")),  # noqa: S704 (our own file)
+            script=Markup(script),  # noqa: S704 (our own file)
+            bundle=Markup(bundle),  # noqa: S704 (a library's, with no end of a script in it)
+            hashes=Markup(" ".join(map(_hash, (bundle, script)))),  # noqa: S704 (hashes and quotes of our own)
+            data=_packed({**(data or {}), "specs": specs, "configs": configs}),
+        )
     )
 
 

@@ -1,7 +1,7 @@
 """Text from outside, made harmless and short: names in a file are anyone's, and a page may be shown to anybody.
 
-Markup is escaped where it is written, by each format's own rules. Here goes what no format wants: characters that move a
-cursor, turn the writing around or cannot be encoded, and the middle of what nobody would read to the end.
+Markup is escaped where it is written, by each format's own rules. Here goes what no format wants: characters that move
+a cursor, turn the writing around or cannot be encoded, and the middle of what nobody would read to the end.
 """
 
 import unicodedata

@@ -150,7 +150,7 @@
       element("dl", {}, ...fact("time", `${seconds(one.seconds)}, ${percent(one.share)}`), ...fact("calls", String(one.calls)), ...fact("of ceiling", percent(one.of_floor)),
         ...fact("headroom", one.headroom === null ? "?" : seconds(one.headroom)), ...fact("limited by", one.level || "?"), ...fact("FLOPs", scaled(one.flops, FLOPS)), ...fact("bytes", scaled(one.bytes, BYTES)),
         ...fact("FLOP/s", scaled(one.flops_per_s, FLOP_RATE)), ...fact("B/s", scaled(one.bytes_per_s, BYTE_RATE)), ...fact("FLOPs per byte", one.intensity === null ? "?" : digits(one.intensity))),
-      element("p", {}, element("small", {}, one.shapes)), element("p", {}, element("small", {}, "module "), module || "?"), element("p", {}, element("small", {}, "line "), element("code", {}, one.source || "?")),
+      element("p", {}, element("small", {}, one.shapes)), element("p", {}, element("small", {}, "module "), module || "none"), element("p", {}, element("small", {}, "line "), element("code", {}, one.source || "?")),
       element("p", {}, element("small", {}, found.length ? "findings that name this line: " : "no finding names this line"), ...found));
     if (one.kernel !== one.label) panel.append(element("p", {}, element("small", {}, `kernel ${one.kernel}`)));
     for (const made of all("#op-table tr[data-op]")) made.setAttribute("aria-selected", String(made.dataset.op === String(i)));

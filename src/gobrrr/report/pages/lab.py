@@ -25,7 +25,13 @@ def render(lab: Lab) -> str:
     return rendered(
         "lab.html",
         title=f"the lab on {plain(lab.device)}",
-        heading=("lab", plain(lab.device), f"torch {plain(lab.torch or '?')}", f"{lab.threads} threads", lab.made_at[:10]),
+        heading=(
+            "lab",
+            plain(lab.device),
+            f"torch {plain(lab.torch or '?')}",
+            f"{lab.threads} threads",
+            lab.made_at[:10],
+        ),
         sections={result.name: result.name for result in lab.experiments},
         specs={name: charts.drawing(drawing, points) for name, (drawing, points) in names.items()},
         lab=lab,
