@@ -11,7 +11,9 @@ install: .venv/installed
 		{ echo "gobrrr needs Python 3.11 or later: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[torch,nvidia,dev]'
+		--constraint constraints.txt --editable '.[torch,html,nvidia,dev]'
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -qq -y chromium >/dev/null; } || \
+		echo "there is no Chromium here: browser tests will be skipped"
 	@touch $@
 
 demo: install

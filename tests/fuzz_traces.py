@@ -21,7 +21,7 @@ from typing import Any
 from gobrrr import schema
 from gobrrr.diagnose.diagnosis import diagnose
 from gobrrr.errors import GobrrrError
-from gobrrr.report.diagnosis import verdict
+from gobrrr.report.view import verdict
 from gobrrr.trace_examination import examine_trace
 from traces import SHARED, Tape, additions
 

@@ -12,7 +12,7 @@ import pytest
 import gobrrr
 
 LAYERS = (
-    ("units", "stats", "errors", "schema", "extras", "dtypes", "folders", "steps"),
+    ("units", "stats", "errors", "schema", "json_schema", "extras", "dtypes", "folders", "steps"),
     ("workload",),
     ("machine", "work"),
     ("timing",),
@@ -23,8 +23,9 @@ LAYERS = (
     ("lab",),
     ("report",),
     ("ranks",),
+    ("integrations",),
     ("gobrrr",),  # the public face in gobrrr/__init__.py
-    ("patients", "integrations"),
+    ("patients",),
     ("cli",),
 )
 """The parts of the package from left to right: a part imports from its own layer and from those before it."""

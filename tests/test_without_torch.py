@@ -71,7 +71,29 @@ def test_an_exam_is_shown_to_a_person(python):
     assert "mlp.py:training" in shown.stdout
     assert "where the time goes" in shown.stdout
     assert "batch test" in shown.stdout
-    assert shown.stdout.rstrip().splitlines()[-1].endswith("--json")
+    assert shown.stdout.rstrip().splitlines()[-1].endswith("-o report.html")
+
+
+def test_an_exam_becomes_a_page(python, tmp_path):
+    """With the extra `html`, which is no part of the core, linked for this test alone."""
+    library = find_spec("vl_convert")
+    if library is None:
+        pytest.skip("no vl-convert-python, which brings the charts' library")
+    link = next(python.parents[1].glob("lib/python*/site-packages")) / "vl_convert"
+    link.symlink_to(Path(library.origin).parent)
+    try:
+        shown = typed(python, "show", str(RECORDED), "-o", str(tmp_path / "report.html"))
+    finally:
+        link.unlink()
+    assert (shown.returncode, shown.stderr) == (0, f"gobrrr: wrote {tmp_path / 'report.html'}\n")
+    assert "<h1>" in (tmp_path / "report.html").read_text()
+
+
+def test_without_the_extra_a_page_names_it_and_markdown_needs_none(python, tmp_path):
+    shown = typed(python, "show", str(RECORDED), "-o", str(tmp_path / "report.html"))
+    assert shown.returncode == 6
+    assert shown.stderr == "gobrrr: vl_convert is needed here and not installed: pip install 'gobrrr[html]'\n"
+    assert typed(python, "show", str(RECORDED), "-o", str(tmp_path / "report.md")).returncode == 0
 
 
 def test_findings_are_explained(python):

@@ -16,3 +16,10 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """`%load_ext gobrrr`."""
+    from gobrrr.integrations.notebook import load
+
+    load(ipython)

@@ -6,7 +6,7 @@ from shlex import quote
 import click
 
 from gobrrr import schema
-from gobrrr.cli.output import draw
+from gobrrr.cli.output import output_option, write_outputs
 from gobrrr.cli.terminal import show_page
 
 
@@ -14,22 +14,23 @@ from gobrrr.cli.terminal import show_page
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @click.option("--across-machines", is_flag=True, help="Compare fractions of ceilings where the machines differ.")
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Draw both for ui.perfetto.dev (.pftrace).")
+@output_option("comparison", "the comparison")
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
-def command(before: str, after: str, *, across_machines: bool, output: Path | None, as_json: bool) -> None:
+def command(before: str, after: str, *, across_machines: bool, outputs: tuple[Path, ...], as_json: bool) -> None:
     """Two traces or Exams side by side: slower and faster ops, changed regimes, what is new and what is gone."""
     from gobrrr.diagnose.compare import compare
     from gobrrr.diagnose.diagnosis import diagnose
+    from gobrrr.report.examined import Compared, Examined
     from gobrrr.timing.traces.source import source_of
     from gobrrr.trace_examination import exam_or_trace
 
     exams = [exam_or_trace(source_of(one)) for one in (before, after)]
-    if output is not None:
-        draw(exams, output)
-    comparison = compare(*map(diagnose, exams), across_machines=across_machines)
+    mine, theirs = (Examined(exam, diagnose(exam)) for exam in exams)
+    comparison = compare(mine.diagnosis, theirs.diagnosis, across_machines=across_machines)
+    write_outputs("comparison", Compared(mine, theirs, comparison), comparison, outputs)
     if as_json:
         click.echo(schema.dumps(comparison))
         return
     from gobrrr.report.compare import render
 
-    show_page(render(comparison, f"gobrrr compare {quote(before)} {quote(after)} --json"))
+    show_page(render(comparison, f"gobrrr compare {quote(str(before))} {quote(str(after))} --json"))

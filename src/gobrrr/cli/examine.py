@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gobrrr.cli.output import is_kept, output_option, write_output
+from gobrrr.cli.output import kept, output_option
 from gobrrr.cli.selection import selected_rules, selecting
 from gobrrr.cli.show import present
 from gobrrr.cli.terminal import say
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 @click.argument("target", metavar="FILE.py:NAME")
 @click.option("--batch-test", is_flag=True, help="Also time twice the batch: is the step overhead-bound?")
 @selecting
-@output_option
+@output_option("step", "the Exam")
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
-def command(target: str, *, batch_test: bool, select: str, ignore: str, output: Path | None, as_json: bool) -> None:
+def command(
+    target: str, *, batch_test: bool, select: str, ignore: str, outputs: tuple[Path, ...], as_json: bool
+) -> None:
     """Time one step of a workload, join it with the work, and say what limits it.
 
     FILE.py:NAME is a function that returns a gobrrr.Workload, a (model, inputs) pair, or a step to call. Everything is
@@ -36,11 +38,9 @@ def command(target: str, *, batch_test: bool, select: str, ignore: str, output: 
     rules = selected_rules(select, ignore)
     with progress_line("examining") as progress:
         exam = examined(target, progress, batch_test=batch_test)
-    if output is not None:
-        write_output(exam, output)
-    kept = str(output) if is_kept(output) else kept_as(exam)
-    following = f"gobrrr examine {quote(target)} -o exam.json.gz" if kept is None else f"gobrrr show {quote(kept)}"
-    present(exam, following, as_json=as_json, rules=rules)
+    name = kept(outputs) or kept_as(exam)
+    following = f"gobrrr examine {quote(target)} -o exam.json.gz" if name is None else f"gobrrr show {quote(name)}"
+    present(exam, following, as_json=as_json, rules=rules, outputs=outputs)
 
 
 def examined(

@@ -1,54 +1,70 @@
-"""`-o`: what an Exam is written as follows from the ending of the file's name."""
+"""`-o`: the ending of a file's name says what is written into it."""
 
+import os
+import sys
+import webbrowser
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from gobrrr import schema
+from gobrrr.cli.terminal import say
 from gobrrr.errors import UsageError
 from gobrrr.extras import need
+from gobrrr.report.formats import DATA, EXTRAS, FORMATS, ending, rendered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from gobrrr.schema import Document
 
-    from gobrrr.exam import Exam
-
-_PICTURE = ".pftrace"
+C = TypeVar("C", bound=Callable[..., Any])
 
 
-def _writable(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
-    """What is missing is told before anything is measured."""
-    if path is not None and path.suffix == _PICTURE:
-        need("perfetto", "perfetto")
-    return path
+def output_option(kind: str, document: str) -> Callable[[C], C]:
+    """Adds `-o` to a command whose result is of that kind; it gets the paths as `outputs`, their endings checked."""
+
+    def checked(_context: click.Context, _option: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+        for path in paths:
+            if ending(path) not in (*FORMATS[kind], *DATA):
+                known = ", ".join((*FORMATS[kind], *DATA))
+                raise UsageError(f"the ending of {path} says no format: it should be one of {known}")
+            if ending(path) in EXTRAS:  # what is missing is told before anything is measured
+                need(*EXTRAS[ending(path)])
+        return paths
+
+    return click.option(
+        "--output",
+        "-o",
+        "outputs",
+        metavar="FILE",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        callback=checked,
+        help=f"Write a file, in the format of its ending: {', '.join(FORMATS[kind])}; .json or .json.gz keeps "
+        f"{document}. May be repeated.",
+    )
 
 
-output_option = click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=Path),
-    callback=_writable,
-    help="Keep the Exam in this file (.json or .json.gz), or draw it for ui.perfetto.dev (.pftrace).",
-)
+def kept(outputs: Iterable[Path]) -> str | None:
+    """The file that holds the data, if one does."""
+    return next((str(path) for path in outputs if ending(path) in DATA), None)
 
 
-def is_kept(path: Path | None) -> bool:
-    """As an Exam, which can be shown again."""
-    return path is not None and path.suffix != _PICTURE
+def write_outputs(kind: str, result: Any, document: "Document", outputs: Iterable[Path]) -> None:
+    """Each file whole or not at all, the data first; a page is opened where somebody could look at it."""
+    for path in sorted(outputs, key=lambda path: ending(path) not in DATA):
+        if ending(path) in DATA:
+            schema.write(document, path)
+        else:
+            schema.write_whole(rendered(kind, result, path), path)
+            say(f"wrote {path}")
+        if path.suffix == ".html" and has_display():
+            webbrowser.open(path.resolve().as_uri())
 
 
-def write_output(exam: "Exam", path: Path) -> None:
-    if is_kept(path):
-        schema.write(exam, path)
-    else:
-        draw([exam], path)
-
-
-def draw(exams: "Sequence[Exam]", path: Path) -> None:
-    """All of them in one file, each with its own tracks."""
-    from gobrrr.report import perfetto
-
-    if is_kept(path):
-        raise UsageError(f"{path} has no ending that says what to draw: {_PICTURE}")
-    perfetto.write(exams, path)
+def has_display() -> bool:
+    """Somebody sits at a terminal of this machine, with a screen that can show more than text."""
+    here = sys.stdout.isatty() and not any(os.environ.get(name) for name in ("CI", "SSH_CONNECTION", "SSH_TTY"))
+    screens = ("DISPLAY", "WAYLAND_DISPLAY")
+    return here and (sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in screens))

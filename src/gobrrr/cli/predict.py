@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gobrrr import schema
+from gobrrr.cli.output import output_option, write_outputs
 from gobrrr.cli.terminal import show_page
 from gobrrr.errors import UsageError
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--exam", type=click.Path(path_type=Path), help="Scale a measured step instead of counting one.")
 @click.option("--ceilings", type=click.Path(path_type=Path), multiple=True, help="`gobrrr machine --json` of a card.")
 @click.option("--real", is_flag=True, help="Count while running on this machine instead of on fake tensors.")
+@output_option("predictions", "the predictions")
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
 def command(
     target: str | None,
@@ -32,6 +34,7 @@ def command(
     exam: Path | None,
     ceilings: tuple[Path, ...],
     real: bool,
+    outputs: tuple[Path, ...],
     as_json: bool,
 ) -> None:
     """What one step would take on accelerators that are not here, and otherwise than it is written.
@@ -52,6 +55,7 @@ def command(
         found = _from_factory(
             str(target), sheets, changes, [schema.read(Ceilings, path) for path in ceilings], real=real
         )
+    write_outputs("predictions", found, found, outputs)
     if as_json:
         click.echo(schema.dumps(found))
         return

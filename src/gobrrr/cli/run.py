@@ -11,7 +11,7 @@ import click
 from gobrrr import schema
 from gobrrr.cli import terminal
 from gobrrr.cli.examine import kept_as
-from gobrrr.cli.output import is_kept, output_option, write_output
+from gobrrr.cli.output import kept, output_option, write_outputs
 from gobrrr.errors import GobrrrError, UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _separated(args: list[str]) -> list[str]:
 @click.option("-c", "code", metavar="CODE", help="Run a string, as `python -c` does.")
 @click.option("--stop", is_flag=True, help="End the program as soon as the verdict is there.")
 @click.option("--step-by", type=click.Choice(STEP_BY), help="What ends a step, if it is not found right.")
-@output_option
+@output_option("step", "the Exam")
 @click.option("--json", "as_json", type=click.Path(path_type=Path), help="Write the diagnosis into this file.")
 @click.argument("args", metavar="SCRIPT ARGS...", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -52,7 +52,7 @@ def command(
     code: str | None,
     stop: bool,
     step_by: str | None,
-    output: Path | None,
+    outputs: tuple[Path, ...],
     as_json: Path | None,
 ) -> None:
     """Examine an unmodified program: it finds the steps by itself, and says what limits them as soon as it knows.
@@ -73,7 +73,7 @@ def command(
 
     def report(exam: "Exam") -> None:
         try:
-            _report(exam, output, as_json, stderr)
+            _report(exam, outputs, as_json, stderr)
         except (GobrrrError, OSError) as error:
             say(str(error))
 
@@ -103,15 +103,15 @@ def _script(args: tuple[str, ...], module: str | None, code: str | None) -> "Scr
     return Script("", args[0], args[1:])
 
 
-def _report(exam: "Exam", output: Path | None, as_json: Path | None, stderr: TextIO) -> None:
+def _report(exam: "Exam", outputs: tuple[Path, ...], as_json: Path | None, stderr: TextIO) -> None:
     from gobrrr.diagnose.diagnosis import diagnose
     from gobrrr.report.diagnosis import render
+    from gobrrr.report.examined import Examined
 
     diagnosis = diagnose(exam)
-    if output is not None:
-        write_output(exam, output)
     if as_json is not None:
         schema.write(diagnosis, as_json)
-    kept = str(output) if is_kept(output) else kept_as(exam)
-    following = f"gobrrr run -o exam.json.gz {exam.target}" if kept is None else f"gobrrr show {shlex.quote(kept)}"
+    name = kept(outputs) or kept_as(exam)
+    following = f"gobrrr run -o exam.json.gz {exam.target}" if name is None else f"gobrrr show {shlex.quote(name)}"
     terminal.show_page(render(diagnosis, following), stderr)
+    write_outputs("step", Examined(exam, diagnosis), exam, outputs)

@@ -5,18 +5,18 @@ from shlex import quote
 
 import click
 
-from gobrrr.cli.output import is_kept, output_option, write_output
+from gobrrr.cli.output import kept, output_option
 from gobrrr.cli.show import present
 
 
 @click.command("trace")
 @click.argument("file", metavar="FILE")
-@output_option
+@output_option("step", "the Exam")
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
 @click.option(
     "--ceilings", type=click.Path(path_type=Path), help="What `gobrrr machine --json` said on the machine it ran on."
 )
-def command(file: str, *, output: Path | None, as_json: bool, ceilings: Path | None) -> None:
+def command(file: str, *, outputs: tuple[Path, ...], as_json: bool, ceilings: Path | None) -> None:
     """Diagnose a trace that torch's profiler recorded (.json or .json.gz), of any age, from any machine.
 
     FILE may be any address that fsspec can open, as s3://… or https://…. Nothing is run. The step's time without the
@@ -28,7 +28,6 @@ def command(file: str, *, output: Path | None, as_json: bool, ceilings: Path | N
 
     with progress_line("tracing") as progress:
         exam = examine_trace(source_of(file), ceilings=ceilings, progress=progress)
-    if output is not None:
-        write_output(exam, output)
-    again = f"gobrrr trace {quote(file)} -o exam.json.gz"
-    present(exam, f"gobrrr show {quote(str(output))}" if is_kept(output) else again, as_json=as_json)
+    name = kept(outputs)
+    following = f"gobrrr trace {quote(file)} -o exam.json.gz" if name is None else f"gobrrr show {quote(name)}"
+    present(exam, following, as_json=as_json, outputs=outputs)

@@ -49,8 +49,8 @@ def largest(tree: ModuleNode, number: int) -> list[ModuleLine]:
     What is inside is never longer: so each stands below the one that it is part of.
     """
     lines = [line for child in together([tree]).children for line in _lines(child, 0, "")]
-    longest = sorted(lines, key=lambda line: -line.node.seconds)[:number]
-    return [line for line in lines if line in longest]
+    longest = {id(line) for line in sorted(lines, key=lambda line: -line.node.seconds)[:number]}
+    return [line for line in lines if id(line) in longest]
 
 
 def together(nodes: Sequence[ModuleNode]) -> ModuleNode:

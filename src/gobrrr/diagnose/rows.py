@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from gobrrr.diagnose.attribute import Attributed
 from gobrrr.exam import Exam
-from gobrrr.work.op import Phase
+from gobrrr.timing.kernel import Kernel
+from gobrrr.work.op import Op, Phase
 from gobrrr.work.registry import canonical
 from gobrrr.work.tally import alike
 from gobrrr.work.work import Work, total
@@ -37,6 +38,9 @@ class OpRow:
     regime: str
     fused_from: tuple[str, ...] | None
     """Names of the program's ops that it does; None if nobody knows."""
+    shapes: tuple[tuple[int, ...], ...] | None = None
+    """Of its inputs; of rows put together, those of the longest. None if nobody knows."""
+    dtypes: tuple[str, ...] | None = None
 
 
 def class_rows(kernels: Iterable[Attributed], busy_s: float) -> dict[str, ClassRow]:
@@ -81,25 +85,48 @@ def _op_row(group: list[Attributed], exam: Exam) -> OpRow:
         floor_s=sum(floors) if len(floors) == len(group) else None,
         level=None if first.floor is None else first.floor.level.value,
         regime=first.regime.value,
-        fused_from=_program_names(first, exam),
+        fused_from=_program_names(first.kernel, op, exam),
+        shapes=None if op is None else tuple(ref.shape for ref in op.inputs),
+        dtypes=None if op is None else tuple(ref.dtype for ref in op.inputs),
     )
 
 
-def _program_names(one: Attributed, exam: Exam) -> tuple[str, ...] | None:
+def _program_names(kernel: Kernel, op: Op | None, exam: Exam) -> tuple[str, ...] | None:
     if exam.program is None:
-        return None if one.op is None else (one.op.name,)
-    if one.kernel.fused_from is None:
+        return None if op is None else (op.name,)
+    if kernel.fused_from is None:
         return None
-    return tuple(exam.program.ops[index].name for index in one.kernel.fused_from)
+    return tuple(exam.program.ops[index].name for index in kernel.fused_from)
 
 
 def layers_as_one(rows: Iterable[OpRow]) -> list[OpRow]:
     """Rows that differ by the number of their layer, or by the kernel that was chosen, are one; the longest first."""
     groups: dict[tuple[object, ...], list[OpRow]] = defaultdict(list)
     for row in rows:
-        names = row.name if row.fused_from is None else tuple(canonical(name) for name in row.fused_from)
-        groups[names, alike(row.module), row.phase, row.source].append(row)
+        groups[kind_of(row)].append(row)
     return sorted((_as_one(group) for group in groups.values()), key=lambda row: -row.seconds)
+
+
+def kind_of(row: OpRow) -> tuple[object, ...]:
+    """What rows have in common that `layers_as_one` puts together."""
+    return _kind(row.name, row.fused_from, row.module, row.phase, row.source)
+
+
+def kind_of_kernel(kernel: Kernel, exam: Exam) -> tuple[object, ...]:
+    """The same of one kernel: by it, a kernel finds its row."""
+    index = exam.index(kernel)
+    op = None if index is None else exam.ran[index]
+    names = _program_names(kernel, op, exam)
+    if op is None:
+        return _kind(kernel.name, names, "", Phase.OTHER.value, None)
+    return _kind(kernel.name, names, op.module, op.phase.value, op.source)
+
+
+def _kind(
+    kernel: str, names: tuple[str, ...] | None, module: str, phase: str, source: str | None
+) -> tuple[object, ...]:
+    done = kernel if names is None else tuple(canonical(name) for name in names)
+    return done, alike(module), phase, source
 
 
 def _as_one(group: Sequence[OpRow]) -> OpRow:

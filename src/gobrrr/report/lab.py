@@ -1,9 +1,10 @@
 """The lab as a page: what was asked, what it looks like, what became of each claim; and the claims as a table."""
 
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -14,9 +15,13 @@ from gobrrr.lab.result import Column, Drawing, Lab, Result
 from gobrrr.report import curve
 from gobrrr.report.diagnosis import bar
 
+NEXT = "gobrrr examine FILE.py:NAME"
+WIDTH = 120
+"""Of the text that is kept."""
+
 STYLES = {Verdict.HOLDS: "green", Verdict.IN_PART: "yellow", Verdict.FAILS: "red", Verdict.UNTESTABLE: "dim"}
 
-_TEXTS: Mapping[str, Callable[[Any], str]] = {
+TEXTS: Mapping[str, Callable[[Any], str]] = {
     "s": units.seconds,
     "FLOP/s": units.flops_per_s,
     "B/s": units.bytes_per_s,
@@ -28,14 +33,21 @@ _TEXTS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def render(lab: Lab, next_command: str) -> RenderableType:
+def text(lab: Lab) -> str:
+    """The page as it would be printed."""
+    file = io.StringIO()
+    Console(file=file, width=WIDTH, highlight=False).print(render(lab))
+    return file.getvalue()
+
+
+def render(lab: Lab) -> RenderableType:
     return Group(
         Text.assemble(("gobrrr lab ", "bold"), f"· {lab.device} · torch {lab.torch} · {lab.threads} threads"),
         *(part for result in lab.experiments for part in _experiment(result)),
         "",
         *(Text(f"doubt: {doubt}", style="yellow") for doubt in lab.doubts),
         Text(tally(lab), style="bold"),
-        Text(f"next: {next_command}", style="bold"),
+        Text(f"next: {NEXT}", style="bold"),
     )
 
 
@@ -66,13 +78,13 @@ def _experiment(result: Result) -> Iterator[RenderableType]:
     yield Text.assemble((result.name, "bold underline"), f"  {result.question}  ({units.seconds(result.seconds, 2)})")
     for drawing in result.drawings:
         yield ""
-        yield from _drawn(drawing, list(_shown(drawing, result.points)))
+        yield from _drawn(drawing, list(shown(drawing, result.points)))
     yield ""
     for claim in result.claims:
         yield from _claim(claim)
 
 
-def _shown(drawing: Drawing, points: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def shown(drawing: Drawing, points: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """The points that have what it draws, and are of the kind that it asks for."""
     for point in points:
         wanted = all(point.get(field) == value for field, value in (drawing.only or {}).items())
@@ -86,7 +98,7 @@ def _drawn(drawing: Drawing, points: list[Mapping[str, Any]]) -> Iterator[Render
         yield _bars(drawing, points)
         return
     places = [(float(point[drawing.x.field]), float(point[drawing.y.field])) for point in points]
-    for line in curve.draw(places, _TEXTS[drawing.x.unit], _TEXTS[drawing.y.unit], drawing.marks):
+    for line in curve.draw(places, TEXTS[drawing.x.unit], TEXTS[drawing.y.unit], drawing.marks):
         yield Text(line)
 
 
@@ -106,7 +118,7 @@ def _bars(drawing: Drawing, points: list[Mapping[str, Any]]) -> Table:
 
 
 def _said(point: Mapping[str, Any], column: Column) -> str:
-    return _TEXTS[column.unit](point.get(column.field))
+    return TEXTS[column.unit](point.get(column.field))
 
 
 def _claim(claim: Claim) -> Iterator[RenderableType]:

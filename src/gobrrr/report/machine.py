@@ -53,7 +53,7 @@ def view(ceilings: Ceilings, sheet: Datasheet | None, now: datetime) -> MachineV
         costs=_costs(ceilings),
         unmeasured=", ".join(f"{name} ({reason})" for name, reason in ceilings.unmeasured.items()),
         doubts=all_doubts(ceilings, sheet),
-        roofline=_roofline(ceilings),
+        roofline=roofline_of(ceilings),
         has_sheet=sheet is not None,
     )
 
@@ -151,7 +151,7 @@ def _costs(ceilings: Ceilings) -> str:
     return ", ".join(f"{name} {units.significant(cost, 2)}" for name, cost in ceilings.transcendental_cost.items())
 
 
-def _roofline(ceilings: Ceilings) -> Roofline:
+def roofline_of(ceilings: Ceilings) -> Roofline:
     slopes = (("DRAM", ceilings.dram_bytes_per_s), ("cache", ceilings.cache_bytes_per_s))
     roofs = dict(sorted(ceilings.matmul_flops_per_s.items(), key=lambda item: -item[1]))
     if (vector := ceilings.vector_flops_per_s.get("fp32")) is not None:

@@ -1,20 +1,23 @@
 """Tracks as a file for Perfetto's viewer, https://ui.perfetto.dev."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from gobrrr import schema
-from gobrrr.exam import Exam
 from gobrrr.extras import need
+from gobrrr.report.examined import Compared, Examined
 from gobrrr.report.tracks import Slice, Step, Track, step_of
 
 _SEQUENCE = 1
 """All packets are of one writer."""
 
 
-def write(exams: Sequence[Exam], path: Path) -> None:
-    schema.write_whole(packed([step_of(exam) for exam in exams]), path)
+def step(result: Examined) -> bytes:
+    return packed([step_of(result.exam)])
+
+
+def comparison(result: Compared) -> bytes:
+    """Both in one file, each with its own tracks."""
+    return packed([step_of(one.exam) for one in (result.before, result.after)])
 
 
 def packed(steps: Sequence[Step]) -> bytes:

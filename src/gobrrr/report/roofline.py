@@ -167,14 +167,14 @@ class _Canvas:
 
     def rows(self, roofs: tuple[Line, ...]) -> Iterator[str]:
         labels = _row_labels({roof.label: round(self.row(roof.per_s)) for roof in roofs})
-        ticks = {round(self.row(decade)): units.flops_per_s(decade, 1) for decade in _decades(self.y_low, self.y_high)}
+        ticks = {round(self.row(decade)): units.flops_per_s(decade, 1) for decade in decades(self.y_low, self.y_high)}
         for number, cells in enumerate(self.cells):
             edge = self.glyphs.tick if number in ticks else self.glyphs.axis
             yield f"{ticks.get(number, ''):>{_LEFT - 1}} {edge}{''.join(cells)} {labels.get(number, '')}".rstrip()
 
     def x_axis(self) -> Iterator[str]:
         line, names = [self.glyphs.base] * self.columns, [" "] * self.columns
-        for decade in _decades(self.x_low, self.x_high):
+        for decade in decades(self.x_low, self.x_high):
             column, text = round(self.column(decade)), f"{decade:g}"
             line[column] = self.glyphs.down_tick
             start = min(max(0, column - len(text) // 2), self.columns - len(text))
@@ -194,7 +194,7 @@ _LEFT = 12
 _X_UNIT = "FLOP/B"
 
 
-def _decades(low: float, high: float) -> list[float]:
+def decades(low: float, high: float) -> list[float]:
     return [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
 
 

@@ -1,0 +1,1 @@
+"""Pages, one a kind of result: a function from it to HTML."""

@@ -1,0 +1,42 @@
+"""The lab as an illustrated page: each claim with what was measured on this machine, and the picture of it."""
+
+from gobrrr.lab.claim import Verdict
+from gobrrr.lab.result import Lab
+from gobrrr.report import charts
+from gobrrr.report.lab import shown, tally
+from gobrrr.report.page import rendered
+from gobrrr.report.plain import plain
+
+_LOOKS = {
+    Verdict.HOLDS: "holds",
+    Verdict.IN_PART: "in-part",
+    Verdict.FAILS: "fails",
+    Verdict.UNTESTABLE: "untestable",
+}
+
+
+def render(lab: Lab) -> str:
+    names = {
+        f"{result.name}-{number}": (drawing, points)
+        for result in lab.experiments
+        for number, drawing in enumerate(result.drawings)
+        if (points := list(shown(drawing, result.points)))
+    }
+    return rendered(
+        "lab.html",
+        title=f"the lab on {plain(lab.device)}",
+        heading=(
+            "lab",
+            plain(lab.device),
+            f"torch {plain(lab.torch or '?')}",
+            f"{lab.threads} threads",
+            lab.made_at[:10],
+        ),
+        sections={result.name: result.name for result in lab.experiments},
+        specs={name: charts.drawing(drawing, points) for name, (drawing, points) in names.items()},
+        lab=lab,
+        tally=tally(lab),
+        looks=_LOOKS,
+        titles={name: drawing.title for name, (drawing, _) in names.items()},
+        doubts=[plain(doubt) for doubt in lab.doubts],
+    )

@@ -1,0 +1,21 @@
+"""The page of a treatment: the waterfall from the step as it was to its floors, and what became of each idea."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gobrrr.report import charts
+from gobrrr.report.page import rendered
+from gobrrr.report.waterfall import treatment_view
+
+
+def render(data: Mapping[str, Any]) -> str:
+    """Of what `treat --json` prints."""
+    view = treatment_view(data)
+    return rendered(
+        "treatment.html",
+        title=f"{view.target}: treated",
+        heading=(view.target, "treated"),
+        sections={"waterfall-section": "Waterfall", "kept": "Kept", "rejected": "Rejected", "not-tried": "Not tried"},
+        specs={"waterfall": charts.waterfall(view.levels)},
+        view=view,
+    )

@@ -1,0 +1,35 @@
+"""The roofline as a picture of its own, for a document or a comment."""
+
+from typing import Any
+
+from gobrrr.extras import need
+from gobrrr.report import charts
+from gobrrr.report.bubbles import roofline_view
+from gobrrr.report.colours import LIGHT
+from gobrrr.report.examined import Examined
+from gobrrr.report.view import step_view
+
+WIDTH = 900
+SCALE = 2
+
+
+def roofline(examined: Examined) -> charts.Spec:
+    """The chart with everything in it, as a notebook or a converter wants it."""
+    view = step_view(examined.diagnosis)
+    bubbles = roofline_view(examined.exam, view.ops)
+    spec = charts.roofline(bubbles, charts.bubble_values(bubbles, view.ops))
+    return {**spec, "width": WIDTH, "config": {**charts.config(), "background": LIGHT.card}}
+
+
+def svg(examined: Examined) -> str:
+    text: str = _converter().vegalite_to_svg(roofline(examined))
+    return text
+
+
+def png(examined: Examined) -> bytes:
+    data: bytes = _converter().vegalite_to_png(roofline(examined), scale=SCALE)
+    return data
+
+
+def _converter() -> Any:
+    return need("vl_convert", "html")

@@ -1,0 +1,196 @@
+"""Every text format of recorded results as it was last looked at, and `-o` as it is typed."""
+
+import io
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from gobrrr import schema
+from gobrrr.cli import gobrrr, output
+from gobrrr.diagnose.compare import Comparison
+from gobrrr.diagnose.findings import FINDINGS, Finding
+from gobrrr.errors import UsageError
+from gobrrr.exam import Exam, Quality
+from gobrrr.predict.prediction import Predictions
+from gobrrr.report import compare, diagnosis, lab, markdown, predict
+from gobrrr.report.examined import Examined
+from gobrrr.report.formats import FORMATS, ending, rendered
+from golden import assert_golden
+from reported import DATA, HOSTILE, bert, compared, hostile, kept_lab, odd, predicted, recorded, treated
+
+RECORDED = ("exams/bert_large", "exams/llama_decode", "exams/cpu_chain", "mlp")
+MOST_LINES = 60
+BERT = str(DATA / "exams" / "bert_large.json.gz")
+COMPILED = str(DATA / "exams" / "bert_large_compiled.json.gz")
+MLP = str(DATA / "mlp.json.gz")
+
+
+def printed(page) -> str:
+    file = io.StringIO()
+    Console(file=file, width=120, highlight=False).print(page)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+# goldens
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_step_on_the_terminal(name):
+    assert_golden(f"{Path(name).name}.txt", printed(diagnosis.render(recorded(name).diagnosis, "gobrrr show")))
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_step_in_markdown(name):
+    assert_golden(f"{Path(name).name}.md", markdown.step(recorded(name)))
+
+
+def test_a_comparison():
+    assert_golden("comparison.md", markdown.comparison(compared()))
+    assert_golden("comparison.txt", printed(compare.render(compared().comparison, "gobrrr compare")))
+
+
+def test_predictions():
+    assert_golden("predictions.md", markdown.predictions(predicted()))
+    assert_golden("predictions.txt", printed(predict.render(predicted())))
+
+
+def test_a_treatment():
+    assert_golden("treatment.md", markdown.treatment(treated()))
+
+
+def test_the_lab():
+    assert_golden("lab.md", lab.markdown(kept_lab()))
+    assert_golden("lab.txt", lab.text(kept_lab()))
+
+
+# Markdown
+
+
+def everything_found(one: Examined) -> Examined:
+    """With every finding there is, each with more evidence than is shown, and every doubt."""
+    findings = tuple(
+        Finding(rule.code, rule.title, 0.001, 0.001, ("seen", "here") * 3, rule.explanation, rule.treatment)
+        for rule in FINDINGS.values()
+    )
+    quality = Quality(1.0, steady=True, growing=False, warnings=("doubtful",) * 9)
+    return replace(one, diagnosis=replace(one.diagnosis, findings=findings, quality=quality))
+
+
+@pytest.mark.parametrize("one", [*(recorded(name) for name in RECORDED), *odd().values()])
+def test_markdown_of_a_step_has_fewer_lines_than_anybody_scrolls(one):
+    assert markdown.step(everything_found(one)).count("\n") < MOST_LINES
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_markdown_of_hostile_names_has_no_markup_but_ours(text):
+    lines = markdown.step(hostile(text)).splitlines()
+    assert len(lines) < MOST_LINES
+    assert all(line.isprintable() for line in lines)
+    assert not any("<" in line.replace("&lt;", "") for line in lines)
+    tables = [line.count("|") - line.count("\\|") for line in lines if line.startswith("| ")]
+    assert set(tables) <= {5, 6}
+    assert "](" not in "".join(lines).replace("\\](", "")
+
+
+# endings
+
+
+def test_every_format_of_every_kind_renders():
+    results = {
+        "step": recorded("exams/cpu_chain"),
+        "comparison": compared(),
+        "predictions": predicted(),
+        "treatment": treated(),
+        "lab": kept_lab(),
+    }
+    assert set(results) == set(FORMATS)
+    for kind, endings in FORMATS.items():
+        for one in endings:
+            assert rendered(kind, results[kind], Path(f"x{one}"))
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"), [("a/b.html", ".html"), ("a.b/c.json.gz", ".json.gz"), ("x.pt.json", ".json"), ("none", "")]
+)
+def test_an_ending_is_what_says_the_format(path, expected):
+    assert ending(Path(path)) == expected
+
+
+def run(*args: str):
+    return CliRunner().invoke(gobrrr, args, catch_exceptions=True)
+
+
+def test_show_writes_what_the_endings_ask_for(tmp_path):
+    files = [tmp_path / name for name in ("page.html", "page.md", "exam.json.gz", "roofline.svg", "roofline.png")]
+    ran = run("show", MLP, *(word for file in files for word in ("-o", str(file))))
+    assert ran.exit_code == 0
+    assert files[0].read_text().startswith("<!doctype html>")
+    assert files[1].read_text() == markdown.step(recorded("mlp"))
+    assert schema.read(Exam, files[2]) == recorded("mlp").exam
+    assert files[3].read_text().startswith("<svg")
+    assert files[4].read_bytes().startswith(b"\x89PNG")
+    assert f"gobrrr: wrote {files[0]}" in ran.stderr
+    assert ran.stdout.rstrip().splitlines()[-1] == f"next: gobrrr show {MLP} --json"
+
+
+def test_compare_and_predict_write_too(tmp_path):
+    ran = run("compare", BERT, COMPILED, "-o", str(tmp_path / "c.md"), "-o", str(tmp_path / "c.json"))
+    assert ran.exit_code == 0
+    assert schema.read(Comparison, tmp_path / "c.json") == compared().comparison
+    ran = run("predict", "--exam", BERT, "--on", "h100", "-o", str(tmp_path / "p.html"), "-o", str(tmp_path / "p.json"))
+    assert ran.exit_code == 0
+    assert "h100-sxm" in (tmp_path / "p.html").read_text()
+    assert schema.read(Predictions, tmp_path / "p.json").target == bert().exam.target
+
+
+def test_an_ending_that_says_nothing_is_refused_before_anything_runs(tmp_path):
+    ran = run("show", "nosuch.json", "-o", str(tmp_path / "report.pdf"))
+    assert isinstance(ran.exception, UsageError)
+    assert "report.pdf says no format: it should be one of .html, .md" in str(ran.exception)
+
+
+def test_json_on_stdout_stays_alone_there(tmp_path):
+    ran = run("show", MLP, "--json", "-o", str(tmp_path / "page.md"))
+    assert ran.stdout.count("\n") == 1
+    assert ran.stderr.startswith("gobrrr: wrote ")
+
+
+# the browser
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    seen: list[str] = []
+    monkeypatch.setattr(output.webbrowser, "open", seen.append)
+    for name in ("CI", "SSH_CONNECTION", "SSH_TTY", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    return seen
+
+
+def test_a_page_opens_where_somebody_sits_before_a_screen(opened, monkeypatch, tmp_path):
+    monkeypatch.setattr(output, "has_display", lambda: True)
+    assert run("show", MLP, "-o", str(tmp_path / "page.html"), "-o", str(tmp_path / "page.md")).exit_code == 0
+    assert opened == [(tmp_path / "page.html").as_uri()]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "variables", "expected"),
+    [
+        (True, {"DISPLAY": ":0"}, True),
+        (True, {"WAYLAND_DISPLAY": "wayland-0"}, True),
+        (True, {}, False),
+        (False, {"DISPLAY": ":0"}, False),
+        (True, {"DISPLAY": ":0", "CI": "true"}, False),
+        (True, {"DISPLAY": ":0", "SSH_CONNECTION": "10.0.0.1"}, False),
+    ],
+)
+def test_whether_somebody_sits_there(opened, monkeypatch, terminal, variables, expected):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert output.has_display() is expected
