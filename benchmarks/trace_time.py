@@ -3,9 +3,9 @@
     python benchmarks/trace_time.py SOURCE.json.gz RESULT.json [--folder F] [--hta PYTHON] [--traceinsight PYTHON]
 
 SOURCE is a training step's trace; it is repeated to 50 MB, 200 MB, 800 MB and 3 GB in the folder F, unless they are
-there. The PYTHONs are interpreters of environments with HolisticTraceAnalysis and with traceinsight (and ijson): both call
-themselves `hta`, so there must be two. Everything runs in turn, each time in a process of its own; imports are not
-counted, nor those that torch puts off until the first op on tensors without data.
+there. The PYTHONs are interpreters of environments with HolisticTraceAnalysis and with traceinsight (and ijson): both
+call themselves `hta`, so there must be two. Everything runs in turn, each time in a process of its own; imports are
+not counted.
 """
 
 import argparse
@@ -53,9 +53,9 @@ READ = (
 )
 DIAGNOSE = (
     """
-import torch._dynamo, torch.fx.experimental.symbolic_shapes, torch.utils.flop_counter
+import torch.utils.flop_counter
 from pathlib import Path
-import gobrrr.work.formulas, gobrrr.work.meta
+import gobrrr.work.formulas
 from gobrrr.diagnose.diagnosis import diagnose
 from gobrrr.trace_examination import examine_trace
 """,

@@ -21,6 +21,7 @@ from typing import Any
 from gobrrr import schema
 from gobrrr.diagnose.diagnosis import diagnose
 from gobrrr.errors import GobrrrError
+from gobrrr.report.tracks import step_of
 from gobrrr.report.view import verdict
 from gobrrr.trace_examination import examine_trace
 from traces import SHARED, Tape, additions
@@ -96,9 +97,11 @@ def problem(path: Path) -> str | None:
     """What went wrong with it, or None if it was diagnosed or refused."""
     began = time.perf_counter()
     try:
-        made = diagnose(examine_trace(path, processes=1))
+        exam = examine_trace(path, processes=1)
+        made = diagnose(exam)
         schema.dumps(made)
         verdict(made)
+        step_of(exam)
     except GobrrrError as error:
         return None if "\n" not in str(error) else f"not one line: {error}"
     except Exception:  # noqa: BLE001 (that is what is looked for)

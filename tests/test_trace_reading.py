@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from gobrrr.errors import BadInput
 from gobrrr.timing.timeline import SpanKind
-from gobrrr.timing.traces import decode, reading, slabs
+from gobrrr.timing.traces import decode, inflate, reading, slabs
 from gobrrr.timing.traces.columns import KINDS, Trace
 from gobrrr.timing.traces.links import launched
 from gobrrr.timing.traces.reading import read_trace
@@ -137,6 +138,28 @@ def test_members_of_a_gzip_file_are_one_text_and_garbage_behind_them_is_none(tmp
     read = read_trace(path)
     assert len(read.columns) == len(additions().events)
     assert read.lost == ()
+
+
+def test_both_inflaters_give_the_same_text_of_whole_and_of_broken_files(tmp_path, monkeypatch):
+    engine = pytest.importorskip("isal.isal_zlib")
+    whole = gzip.compress(json.dumps(additions(40).document()).encode())
+    files = {name: saved(tmp_path / name, text) for name, text in (("whole", whole), ("broken", whole[:-2000]))}
+    for file in files.values():
+        texts = []
+        for one in (engine, zlib):
+            monkeypatch.setattr(inflate, "_engine", lambda one=one: one)
+            texts.append(b"".join(inflate.Text(file)))
+        assert texts[0].startswith(texts[1][:1000])
+        assert abs(len(texts[0]) - len(texts[1])) <= inflate.SALVAGED_BYTES
+
+
+def test_blocks_of_rows_hold_all_that_start_within(tmp_path):
+    columns = read_trace(additions(3000).save(tmp_path / "t.json")).columns
+    blocks = columns.blocks()
+    for start_us, end_us in ((0.0, 1e9), (500.0, 501.0), (7000.0, 90_000.0), (1e9, 2e9)):
+        assert blocks.within(start_us, end_us) == [
+            row for row, us in enumerate(columns.start_us) if start_us <= us < end_us
+        ]
 
 
 def test_without_numbers_arrows_join_kernels_with_their_calls(tmp_path):

@@ -4,7 +4,7 @@ A document is a frozen dataclass with a `SCHEMA` name and a `VERSION`. Its JSON 
 a newer one is refused in a sentence, a key that we do not know is passed over, and a missing one takes its
 default. `null` is unknown; NaN and infinity are never written.
 
-Files go through msgspec where it can: twenty times as fast, with the same result. What it refuses is read and written
+Files go through msgspec where it can: ten times as fast, with the same result. What it refuses is read and written
 as all else, so that there is one set of rules and one wording of errors.
 """
 
