@@ -5,7 +5,7 @@
   document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   const packed = Uint8Array.from(atob($("data").textContent), (character) => character.charCodeAt(0));
   const data = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
-  const MOST_BUBBLES = 2000, MOST_ROWS = 10;
+  const MOST_BUBBLES = 1000, MOST_ROWS = 10;
 
   // Numbers as text, by the rules of units.py.
   const digits = (x, n = 3) => x === 0 || !isFinite(x) ? String(x) : Number(x.toPrecision(n)) >= 10 ** (n - 1) ? String(Number(x.toPrecision(n))) : x.toPrecision(n);
@@ -111,7 +111,7 @@
   const apply = () => {
     const some = matching();
     const spent = some.reduce((sum, one) => sum + one.seconds, 0);
-    $("matched").textContent = `${some.length} of ${ops.length} ops, ${seconds(spent)} of ${seconds(data.step_s)}`;
+    $("matched").textContent = `${some.length} of ${ops.length} ops, ${seconds(spent)} of ${seconds(data.step_s)}${some.length > MOST_BUBBLES ? `; the longest ${MOST_BUBBLES} drawn` : ""}`;
     table(some);
     if (views.roofline) fill(bubbles(some));
   };
