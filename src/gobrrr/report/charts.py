@@ -23,6 +23,8 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 FONT = "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 LANE = 48
 """Pixels of height."""
+NAMED_AT = 0.5
+"""Of the way up a slope: left of it are ops that move bytes, right of it the names of roofs."""
 NARROW = 460
 """Pixels: below, slopes are too steep and too close for a name."""
 REGIMES = [regime.value for regime in Regime]
@@ -54,7 +56,7 @@ def config(theme: Theme = LIGHT) -> Spec:
         "view": {"stroke": None},
         "axis": axis,
         "text": {"color": theme.muted, "fontSize": 11},
-        "rule": {"color": theme.muted},
+        "rule": {"color": theme.ink},
         "tick": {"color": theme.ink},
         "circle": {"stroke": theme.card},
         "line": {"color": theme.regimes["compute"]},
@@ -103,19 +105,22 @@ def roofline(view: RooflineView, values: Iterable[Mapping[str, Any]] = (), *, he
             },
             {
                 "data": ceilings,
-                "transform": [{"filter": "datum.slope"}],
+                "transform": [
+                    {"filter": "datum.slope"},
+                    {"calculate": f"pow(datum.x, 1 - {NAMED_AT}) * pow(datum.x_end, {NAMED_AT})", "as": "named_x"},
+                    {"calculate": f"pow(datum.y, 1 - {NAMED_AT}) * pow(datum.y_end, {NAMED_AT})", "as": "named_y"},
+                ],
                 "mark": {
                     "type": "text",
-                    "align": "right",
+                    "align": "center",
                     "baseline": {"expr": "datum.used ? 'top' : 'bottom'"},
                     "dy": {"expr": "datum.used ? 5 : -4"},
-                    "dx": -14,
                     "angle": {"expr": _ALONG_SLOPE},
                     "opacity": {"expr": f"width < {NARROW} ? 0 : 1"},
                 },
                 "encoding": {
-                    "x": {**x, "field": "x_end"},
-                    "y": {**y, "field": "y_end"},
+                    "x": {**x, "field": "named_x"},
+                    "y": {**y, "field": "named_y"},
                     "text": {"field": "label"},
                 },
             },
@@ -148,14 +153,14 @@ def _reach(x: Spec, y: Spec) -> Spec:
 def _bubbles(x: Spec, y: Spec) -> Spec:
     return {
         "data": {"name": "ops"},
-        "mark": {"type": "circle", "clip": True, "cursor": "pointer", "strokeWidth": 0.75},
+        "mark": {"type": "circle", "cursor": "pointer", "strokeWidth": 0.75},
         "encoding": {
             "x": x,
             "y": y,
             "size": {
                 "field": "s",
                 "type": "quantitative",
-                "scale": {"type": "linear", "domainMin": 0, "rangeMin": 10, "rangeMax": 1600},
+                "scale": {"type": "linear", "domainMin": 0, "rangeMin": 24, "rangeMax": 1600},
                 "legend": None,
             },
             "color": _by_regime("r"),
@@ -200,9 +205,13 @@ def timeline(view: LanesView) -> Spec:
                 },
             },
             {
-                "transform": [{"filter": "datum.t"}],
+                "transform": [
+                    {"filter": "datum.t"},
+                    {"calculate": "zoom.a ? max(datum.a, zoom.a[0]) : datum.a", "as": "begun"},
+                    {"filter": "datum.begun < datum.b"},
+                ],
                 "mark": {"type": "text", "align": "left", "dx": 6, "clip": True},
-                "encoding": {"x": x, "y": y, "text": {"field": "t"}},
+                "encoding": {"x": {**x, "field": "begun"}, "y": y, "text": {"field": "t"}},
             },
         ],
     }

@@ -5,7 +5,7 @@
   document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   const packed = Uint8Array.from(atob($("data").textContent), (character) => character.charCodeAt(0));
   const data = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
-  const MOST_BUBBLES = 2000, MOST_ROWS = 10;
+  const MOST_BUBBLES = 1000, MOST_ROWS = 10;
 
   // Numbers as text, by the rules of units.py.
   const digits = (x, n = 3) => x === 0 || !isFinite(x) ? String(x) : Number(x.toPrecision(n)) >= 10 ** (n - 1) ? String(Number(x.toPrecision(n))) : x.toPrecision(n);
@@ -111,7 +111,7 @@
   const apply = () => {
     const some = matching();
     const spent = some.reduce((sum, one) => sum + one.seconds, 0);
-    $("matched").textContent = `${some.length} of ${ops.length} ops, ${seconds(spent)} of ${seconds(data.step_s)}`;
+    $("matched").textContent = `${some.length} of ${ops.length} ops, ${seconds(spent)} of ${seconds(data.step_s)}${some.length > MOST_BUBBLES ? `; the longest ${MOST_BUBBLES} drawn` : ""}`;
     table(some);
     if (views.roofline) fill(bubbles(some));
   };
@@ -128,8 +128,8 @@
   };
   const cell = (content, className = "") => element("td", { className }, content);
   const row = (one) => {
-    const name = element("button", { type: "button", className: "plain name", onclick: () => pick(one.i) }, one.label);
-    const made = element("tr", {}, element("td", {}, dot(one.regime), name), cell(String(one.calls), "n"), cell(seconds(one.seconds), "n"),
+    const name = element("button", { type: "button", className: "plain name", onclick: () => pick(one.i) }, dot(one.regime), element("span", {}, one.label));
+    const made = element("tr", {}, element("td", {}, name), cell(String(one.calls), "n"), cell(seconds(one.seconds), "n"),
       cell(percent(one.of_floor), "n"), cell(one.headroom === null ? "?" : seconds(one.headroom), "n"), cell(one.flops ? scaled(one.flops_per_s, FLOP_RATE) : one.flops === null ? "?" : "–", "n"),
       cell(scaled(one.bytes_per_s, BYTE_RATE), "n"), cell(one.phase), element("td", { title: one.source || one.module }, one.source ? one.source.split("/").pop() : one.module || "?"));
     made.dataset.op = one.i;
@@ -152,7 +152,7 @@
         ...fact("FLOP/s", scaled(one.flops_per_s, FLOP_RATE)), ...fact("B/s", scaled(one.bytes_per_s, BYTE_RATE)), ...fact("FLOPs per byte", one.intensity === null ? "?" : digits(one.intensity))),
       element("p", {}, element("small", {}, one.shapes)), element("p", {}, element("small", {}, "module "), module || "none"), element("p", {}, element("small", {}, "line "), element("code", {}, one.source || "?")),
       element("p", {}, element("small", {}, found.length ? "findings that name this line: " : "no finding names this line"), ...found));
-    if (one.kernel !== one.label) panel.append(element("p", {}, element("small", {}, `kernel ${one.kernel}`)));
+    if (!one.kernel.startsWith("aten::")) panel.append(element("p", {}, element("small", { className: "clamped", title: one.kernel }, `kernel ${one.kernel}`)));
     for (const made of all("#op-table tr[data-op]")) made.setAttribute("aria-selected", String(made.dataset.op === String(i)));
     if (views.roofline) views.roofline.signal("picked", i).run();
   };
