@@ -50,6 +50,11 @@ def bert() -> Examined:
 
 
 @cache
+def everything_wrong() -> Examined:
+    """The GPT of patients/ that has every disease, on an H200."""
+    return recorded("patients/h200/all-everything-sick")
+
+
 def compared() -> Compared:
     mine, theirs = bert(), recorded("exams/bert_large_compiled")
     return Compared(mine, theirs, compare(mine.diagnosis, theirs.diagnosis))

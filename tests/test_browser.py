@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reported import HOSTILE, bert, compared, hostile, kept_lab, odd, predicted, treated
+from reported import HOSTILE, bert, compared, everything_wrong, hostile, kept_lab, odd, predicted, treated
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
@@ -115,6 +115,17 @@ def test_every_chart_is_drawn_and_nothing_runs_over_the_edge(visit, bert_page, s
         one.shot("factory", "#factory")
     if (scheme, size) == ("dark", "phone"):
         one.shot("phone")
+
+
+def test_everything_that_is_wrong_with_a_step_stands_on_one_page(visit):
+    """Its verdict and its findings alone are the README's first picture."""
+    one = visit(step.render(everything_wrong()))
+    shown = set(
+        one.page.eval_on_selector_all("#findings summary", "all => all.map((each) => each.innerText.slice(0, 4))")
+    )
+    assert shown >= {"B102", "B104", "B201", "B202", "B207", "B208", "B301", "B302"}
+    one.page.add_style_tag(content="section:not(#verdict, #findings), nav { display: none }")
+    one.shot("everything-wrong", "main")
 
 
 def test_the_other_pages_draw(visit):
