@@ -1,0 +1,35 @@
+"""torch.compile over whole models, attention called as eager calls it."""
+
+from collections.abc import Iterator
+
+from gobrrr.treat.chart import Chart
+from gobrrr.treat.compiling import as_eager, compiled, eager_attention, inductor_after
+from gobrrr.treat.edit import Edit
+from gobrrr.treat.fusing import fit_to_compile, fused_forecast
+from gobrrr.treat.subject import Subject
+from gobrrr.treat.treatment import Forecast, Stage, treatment
+
+
+@treatment(
+    "compile",
+    "torch.compile, whole model",
+    stage=Stage.FUSION,
+    group="fusion",
+    compiles=True,
+    by_hand="""
+    model.compile()  # in place: names of parameters stay
+    """,
+)
+class CompileWhole:
+    def sites(self, chart: Chart) -> tuple[str, ...]:
+        fit_to_compile(chart)
+        return tuple(f"{root}:" for root in chart.subject.models)
+
+    def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
+        return fused_forecast(chart, calls=len(sites))
+
+    def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
+        calls = eager_attention(subject)
+        backend = inductor_after(as_eager(calls)) if calls else "inductor"
+        for site in sites:
+            yield compiled(subject.module(site), backend=backend)
