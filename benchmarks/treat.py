@@ -3,15 +3,14 @@
     python benchmarks/treat.py bert_large benchmarks/results/h200/treat.jsonl
     python benchmarks/treat.py gpt2 … ; python benchmarks/treat.py llama_decode_eager …
 
-One workload a process, one line a run: eager, torch.compile's default and reduce-overhead (max-autotune with --autotune),
-then what `gobrrr treat` found by itself, with everything that it tried. Peers change nothing but the compiler's mode. The
-step that was treated is raced against the best peer at the end, in turn, and the ratio has a bootstrap interval.
+One workload a process, one line a run: eager, torch.compile's default and reduce-overhead (with --autotune also
+max-autotune), then what `gobrrr treat` found by itself, with everything that it tried. Peers change nothing but the
+compiler's mode.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -56,7 +55,9 @@ def line(peers: list[dict[str, Any]], treated: Any) -> str:
     timed = [one for one in peers if "step_s" in one]
     shown = [f"{one['mode']} {one['step_s'] * 1e3:.2f} ms" for one in timed]
     best = min((one["step_s"] for one in timed), default=float("nan"))
-    return f"{', '.join(shown)}; treated {treated.treated_s * 1e3:.2f} ms, {best / treated.treated_s:.3f}x the best mode"
+    return (
+        f"{', '.join(shown)}; treated {treated.treated_s * 1e3:.2f} ms, {best / treated.treated_s:.3f}x the best mode"
+    )
 
 
 def main() -> None:
@@ -69,7 +70,7 @@ def main() -> None:
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args()
     target = options.workload if ":" in options.workload else f"{WORKLOADS}:{options.workload}"
-    factory: Callable[[], Any] = load_factory(target)
+    factory = load_factory(target)
     modes = () if options.no_peers else (*MODES, *(("max-autotune",) if options.autotune else ()))
     subject = subject_of(factory)
     for _ in range(3):

@@ -30,7 +30,7 @@ def captured(subject: Subject) -> Captured:
     device = torch.device(subject.device)
     parameters = [parameter for model in subject.models.values() for parameter in model.parameters()]
     with preserved(subject.origin), torch.cuda.device(device):
-        aside = torch.cuda.Stream(device)
+        aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(aside):
             for _ in range(WARM_UP):

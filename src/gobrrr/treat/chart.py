@@ -59,7 +59,9 @@ class Chart:
 
     def forecast(self, *, device_s: float = 0.0, host_s: float = 0.0, most_device_s: float | None = None) -> Forecast:
         """Of a change that takes so much off device and host, and off the device no more than the most."""
-        likely, most = (self._speedup(one, host_s) for one in (device_s, device_s if most_device_s is None else most_device_s))
+        likely, most = (
+            self._speedup(one, host_s) for one in (device_s, device_s if most_device_s is None else most_device_s)
+        )
         return Forecast(likely, self._speedup(UNSURE * device_s, UNSURE * host_s), max(likely, most))
 
     def _speedup(self, device_s: float, host_s: float) -> float:

@@ -68,14 +68,14 @@ def eager_attention(subject: Subject) -> list[AttentionCall] | None:
                 calls.append(_attention_call(*args, **(kwargs or {})))
             return func(*args, **(kwargs or {}))
 
-    class Reads(TorchDispatchMode):
+    class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             del types
             if func is torch.ops.aten._local_scalar_dense.default:  # noqa: SLF001 (an op's name)
                 read.append(str(func))
             return func(*args, **(kwargs or {}))
 
-    with preserved(subject.origin), idle_optimizers(subject), Calls(), Reads():
+    with preserved(subject.origin), idle_optimizers(subject), Calls(), Reads():  # type: ignore[no-untyped-call]
         subject.run()
     return None if read else calls
 
@@ -122,13 +122,15 @@ def set_argument(node: "torch.fx.Node", place: int, name: str, value: Any) -> No
 
 
 def inductor_after(*passes: Pass, **options: Any) -> Callable[..., Any]:
-    """Inductor as torch.compile's backend, on graphs that these passes have changed first."""
+    """Inductor as torch.compile's backend, on graphs that these passes have changed first.
+
+    What a pass left without use stays in the graph: here it may still write somewhere, and Inductor knows when not.
+    """
     from torch._inductor.compile_fx import compile_fx
 
     def backend(graph_module: "torch.fx.GraphModule", inputs: list["torch.Tensor"]) -> Any:
         for change in passes:
             change(graph_module.graph)
-        graph_module.graph.eliminate_dead_code()
         graph_module.recompile()
         return compile_fx(graph_module, inputs, config_patches=options)
 

@@ -65,7 +65,9 @@ class Applied:
 
 
 def apply(
-    prescription: "Prescription | str | Path", model: "torch.nn.Module", optimizer: "torch.optim.Optimizer | None" = None
+    prescription: "Prescription | str | Path",
+    model: "torch.nn.Module",
+    optimizer: "torch.optim.Optimizer | None" = None,
 ) -> Applied:
     """Applies what was prescribed for this very model, or refuses and says why."""
     found = prescription if isinstance(prescription, Prescription) else schema.read(Prescription, Path(prescription))

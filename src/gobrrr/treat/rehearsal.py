@@ -1,6 +1,6 @@
 """A rehearsal: a plan tried in a process of its own first, because a failed capture leaves a process unusable.
 
-    python -m gobrrr.treat.rehearsal '{"target": "FILE.py:NAME", "doses": [["whole-step-graph", ["step"]]]}'
+python -m gobrrr.treat.rehearsal '{"target": "FILE.py:NAME", "doses": [["whole-step-graph", ["step"]]]}'
 """
 
 import json

@@ -2,8 +2,8 @@
 
 What is predicted to gain too little even at its bound is not tried, and the page says so. After each treatment that is
 kept the step is examined again, because its limits have moved: a fused step may be limited by the host, a graphed one
-is by the device. Of treatments that exclude each other all that can help are tried, against the same step; and once a graph has
-taken the host out of the picture, those that lost because of it have a second chance.
+is by the device. Of treatments that exclude each other all that can help are tried, against the same step; and once a
+graph has taken the host out of the picture, those that lost because of it have a second chance.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -172,9 +172,7 @@ def with_dose(plan: Plan, dose: Dose) -> Plan:
 
 def graphed_exam(exam: Exam, step_s: float) -> Exam:
     """The same kernels, asked for by one call."""
-    return replace(
-        exam, window_step_s=(step_s,), host_s=exam.ceilings.graph_replay_s or REPLAY_S, idle=None, syncs=()
-    )
+    return replace(exam, window_step_s=(step_s,), host_s=exam.ceilings.graph_replay_s or REPLAY_S, idle=None, syncs=())
 
 
 def replaced(old: Step, by: Step) -> Step:

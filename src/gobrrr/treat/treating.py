@@ -185,6 +185,4 @@ def _rejected(step: Step) -> Rejected:
     reason = trial.reason or "another of its kind is faster"
     if ran is None:
         return Rejected(name, reason, step.candidate.forecast.speedup, None)
-    return Rejected(
-        name, reason, step.candidate.forecast.speedup, ran.speedup, ran.interval.low, ran.interval.high
-    )
+    return Rejected(name, reason, step.candidate.forecast.speedup, ran.speedup, ran.interval.low, ran.interval.high)

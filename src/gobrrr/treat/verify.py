@@ -38,7 +38,7 @@ def truth(subject: Subject) -> Truth:
     watched = changing(subject)
     with without_dropout(subject) as has_dropout:
         eager = tuple(_whole(subject, seed, watched) for seed in SEEDS)
-        repeats = check(eager[0], _reseeded(subject, watched), None, Numerics.SAME, None).passed
+        repeats = _repeats(subject, eager[0], watched)
         exact = tuple(exact_observation(subject, seed, watched) for seed in SEEDS) if repeats else ()
     draws = _draws(subject, watched) if has_dropout or not repeats else ()
     return Truth(watched, eager, exact, draws, repeats)
@@ -53,9 +53,10 @@ def _draws(subject: Subject, watched: Watched) -> tuple[Observation, ...]:
     return tuple(observed(subject, SEEDS[0], watched, random=seed) for seed in DRAWS)
 
 
-def _reseeded(subject: Subject, watched: Watched) -> Observation:
-    """The same inputs with other random numbers."""
-    return observed(subject, SEEDS[0], watched, random=SEEDS[1])
+def _repeats(subject: Subject, eager: Observation, watched: Watched) -> bool:
+    """The same inputs with other random numbers give the same."""
+    again = observed(subject, SEEDS[0], watched, random=SEEDS[1])
+    return check(again, eager, None, Numerics.SAME, None).passed
 
 
 def verified(subject: Subject, known: Truth, doses: tuple[Dose, ...]) -> Check:
