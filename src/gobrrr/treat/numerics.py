@@ -6,8 +6,9 @@ theirs: chance weighs more in tensors of few elements.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from gobrrr.treat.treatment import Numerics
@@ -19,6 +20,8 @@ FACTORS = ((10, 10.0), (500, 8.0))
 """Of eager's own error, by number of elements up to which."""
 FACTOR, FACTOR_HALF = 2.0, 3.0
 """And beyond: for fp32 and wider, and for types of two bytes."""
+
+TINY = 1e-30
 
 SLACK = 1e-5
 """Of the tensor's own size: an error nobody needs to explain in fp32, where eager happens to be exact."""
@@ -36,6 +39,7 @@ class Seen:
 
     values: "torch.Tensor"
     norm: float
+    elements: int
     dtype: str
     exact: bool
     """Integers and truth values: equal or wrong."""
@@ -62,52 +66,104 @@ def check(
     eager: Observation, candidate: Observation, reference: Observation | None, cls: Numerics, allowed: str | None
 ) -> Check:
     """All tensors that eager shows, the worst named."""
-    worst, where, wrong = 0.0, None, None
+    truth = reference or {}
     for name, base in eager.items():
-        error, reason = _judged(base, candidate.get(name), None if reference is None else reference.get(name), allowed)
-        if reason is not None and wrong is None:
-            wrong = f"{name}: {reason}"
-        if error is not None and error >= worst:
-            worst, where = error, name
-    return Check(cls.value, worst, wrong is None, where, wrong, weak=reference is None)
+        if (wrong := _unlike(base, candidate.get(name))) is not None:
+            return Check(cls.value, None, passed=False, worst=name, reason=f"{name}: {wrong}", weak=reference is None)
+    errors = {name: Error.of(base, candidate[name], truth.get(name)) for name, base in eager.items() if not base.exact}
+    usual = {kind: Usual.of([error for name, error in errors.items() if kind_of(name) == kind]) for kind in KINDS}
+    relative = {name: error.own / max(error.size, usual[kind_of(name)].size, TINY) for name, error in errors.items()}
+    worst = max(relative, key=relative.__getitem__, default=None)
+    wrong = next(
+        (
+            _off(name, one, usual[kind_of(name)], allowed)
+            for name, one in errors.items()
+            if one.is_beyond(usual[kind_of(name)], allowed)
+        ),
+        None,
+    )
+    error = None if worst is None else relative[worst]
+    return Check(cls.value, error, wrong is None, worst, wrong, weak=reference is None)
 
 
-def _judged(base: Seen, seen: Seen | None, truth: Seen | None, allowed: str | None) -> tuple[float | None, str | None]:
-    """The relative error, and what is wrong with it."""
+def _unlike(base: Seen, seen: Seen | None) -> str | None:
+    """What is wrong with it whatever its numbers are."""
     import torch
 
     if seen is None or seen.values.shape != base.values.shape:
-        return None, "is missing or has another shape"
+        return "is missing or has another shape"
     if bool((torch.isfinite(base.values) & ~torch.isfinite(seen.values)).any()):
-        return None, "is not finite"
-    if base.exact:
-        return None, None if torch.equal(base.values, seen.values) else "other integers"
-    size = _rms((base if truth is None else truth).values)
-    errors = list(_errors(base, seen, truth))
-    own, eagers = errors[0], errors[1] if truth is not None else 0.0
-    limit = _limit(base, size, eagers, allowed)
-    relative = own / size if size else own
-    if own > limit:
-        return relative, f"off by {relative:.1e} of its size, eager by {eagers / size if size else eagers:.1e}"
-    if not _alike(base.norm, seen.norm, allowed, base.dtype):
-        return relative, f"of size {seen.norm:.6g}, eager {base.norm:.6g}"
-    return relative, None
+        return "is not finite"
+    if base.exact and not torch.equal(base.values, seen.values):
+        return "other integers"
+    return None
 
 
-def _errors(base: Seen, seen: Seen, truth: Seen | None) -> Iterator[float]:
-    if truth is None:
-        yield _rms(seen.values - base.values)
-    else:
-        yield _rms(seen.values - truth.values)
-        yield _rms(base.values - truth.values)
+KINDS = ("result", "gradient", "state")
 
 
-def _limit(base: Seen, size: float, eagers: float, allowed: str | None) -> float:
-    """In the tensor's own unit. Without a reference eager's rounding stands for its error."""
-    if allowed is not None:
-        return ALLOWED[allowed] * size + SLACK
-    rounding = EPSILONS.get(base.dtype, EPSILONS["float32"]) * size
-    return factor(base) * max(eagers, rounding) + SLACK * size
+def kind_of(name: str) -> str:
+    return next((kind for kind in KINDS if name.startswith(kind)), "state")
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """Of one tensor, all root mean squares in its own unit."""
+
+    size: float
+    own: float
+    eagers: float
+    """Of eager; without a reference there is none but rounding."""
+    rounding: float
+    factor: float
+    norms_apart: float
+    """By how much the sizes of the whole tensors differ, over the root of their elements' number."""
+
+    @classmethod
+    def of(cls, base: Seen, seen: Seen, truth: Seen | None) -> "Error":
+        right = base if truth is None else truth
+        size = _rms(right.values)
+        return cls(
+            size=size,
+            own=_rms(seen.values - right.values),
+            eagers=_rms(base.values - right.values),
+            rounding=EPSILONS.get(base.dtype, EPSILONS["float32"]) * size,
+            factor=factor(base),
+            norms_apart=abs(seen.norm - right.norm) / math.sqrt(max(1, base.elements)),
+        )
+
+    def limit(self, usual: "Usual", allowed: str | None) -> float:
+        """What is zero but for rounding has no size of its own to be measured by: there the usual error counts."""
+        if allowed is not None:
+            return ALLOWED[allowed] * max(self.size, usual.size)
+        return self.factor * max(self.eagers, usual.eagers, self.rounding) + SLACK * self.size
+
+    def is_beyond(self, usual: "Usual", allowed: str | None) -> bool:
+        """By the elements that were looked at; and by the whole, whose size cannot differ by more than its error."""
+        return max(self.own, self.norms_apart) > self.limit(usual, allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Of the tensors of one kind, the median."""
+
+    size: float
+    eagers: float
+
+    @classmethod
+    def of(cls, errors: Sequence[Error]) -> "Usual":
+        if not errors:
+            return cls(0.0, 0.0)
+        return cls(median(error.size for error in errors), median(error.eagers for error in errors))
+
+
+def _off(name: str, error: Error, usual: Usual, allowed: str | None) -> str:
+    size = max(error.size, TINY)
+    worse = max(error.own, error.norms_apart)
+    return (
+        f"{name}: off by {worse / size:.1e} of its size, eager by {error.eagers / size:.1e}, "
+        f"allowed {error.limit(usual, allowed) / size:.1e}"
+    )
 
 
 def factor(base: Seen) -> float:
@@ -116,14 +172,6 @@ def factor(base: Seen) -> float:
         if number <= most:
             return times
     return FACTOR_HALF if base.dtype in ("bfloat16", "float16") else FACTOR
-
-
-def _alike(one: float, other: float, allowed: str | None, dtype: str) -> bool:
-    """Sizes of whole tensors: what the elements that were looked at did not show."""
-    if not math.isfinite(one):
-        return True
-    within = ALLOWED[allowed] if allowed is not None else max(1e-3, 4 * EPSILONS.get(dtype, 0.0))
-    return abs(one - other) <= within * max(abs(one), abs(other)) + 1e-12
 
 
 def _rms(values: "torch.Tensor") -> float:

@@ -147,10 +147,10 @@ def seen(tensor: "torch.Tensor") -> Seen:
         whole = torch.view_as_real(tensor) if tensor.is_complex() else tensor.detach()
         exact = not whole.is_floating_point()
         every = max(1, whole.numel() // SAMPLE)
-        some = whole.flatten()[::every].double().cpu() if not whole.is_quantized else whole.dequantize().double().cpu()
+        some = whole.flatten()[::every].to("cpu", torch.float64, copy=True)  # what it is a view of will change
         wide = torch.promote_types(whole.dtype, torch.float32)
         norm = float(torch.linalg.vector_norm(whole, dtype=wide)) if not exact and whole.numel() else 0.0
-        return Seen(some, norm, str(whole.dtype).removeprefix("torch."), exact)
+        return Seen(some, norm, whole.numel(), str(whole.dtype).removeprefix("torch."), exact)
 
 
 def redraw(inputs: "list[torch.Tensor]", seed: int) -> None:

@@ -8,7 +8,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.stats import Comparison
 from gobrrr.timing.clock import Clock
 from gobrrr.timing.state import preserved
-from gobrrr.timing.steady import StepEffort
+from gobrrr.timing.steady import StepEffort, timed
 from gobrrr.treat.memory import peak_bytes, released
 from gobrrr.treat.numerics import Check
 from gobrrr.treat.race import Race, race
@@ -70,17 +70,20 @@ def trial(bench: Bench, plan: Plan) -> Trial:
 
 def _tried(bench: Bench, plan: Plan, turn: Turn) -> Trial:
     subject = bench.subject
+    first_s = _first_step_s(bench)
+    found = verified(subject, bench.truth, plan)
+    if not found.passed:
+        return Trial(plan, f"other numbers: {found.reason}", numerics=found)
     with preserved(subject.origin):
-        began_s = bench.clock.now_s()
-        subject.step()
-        bench.clock.synchronize()
-        first_s = bench.clock.now_s() - began_s
-        found = verified(subject, bench.truth, plan)
-        if not found.passed:
-            return Trial(plan, f"other numbers: {found.reason}", numerics=found)
         ran = raced(bench, turn)
         memory = peak_bytes(subject.run, subject.device)
     return Trial(plan, _why_not(ran, bench.floor_s(plan)), ran, found, memory, max(0.0, first_s - ran.step_s))
+
+
+def _first_step_s(bench: Bench) -> float:
+    """That of the first step, in which a compiler compiles."""
+    with preserved(bench.subject.origin):
+        return timed(bench.subject.run, bench.clock, 1)
 
 
 def raced(bench: Bench, turn: Turn) -> Race:

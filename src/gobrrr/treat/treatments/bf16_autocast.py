@@ -59,5 +59,5 @@ def has_bf16(device: str) -> bool:
     import torch
 
     if device.startswith("cuda"):
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001 (no public name)

@@ -43,7 +43,7 @@ class ChannelsLast:
 
         for site in sites:
             weight = subject.module(site).weight
-            other = torch.empty_like(weight.data, memory_format=torch.channels_last)  # type: ignore[arg-type, union-attr]
+            other = torch.empty_like(weight.data, memory_format=torch.channels_last)  # type: ignore[arg-type]
             yield data(weight, other)  # type: ignore[arg-type]
 
 

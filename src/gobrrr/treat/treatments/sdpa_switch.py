@@ -1,6 +1,7 @@
 """Attention by one fused kernel, where a model has a switch for it."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from gobrrr.diagnose.findings import FINDINGS
@@ -33,7 +34,7 @@ class SdpaSwitch:
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         for site in sites:
             model: Any = subject.module(site)
-            yield Edit(lambda m=model: _implementation(m), model.set_attn_implementation, "sdpa")
+            yield Edit(partial(_implementation, model), model.set_attn_implementation, "sdpa")
 
 
 def attention_forecast(chart: Chart) -> Forecast:
