@@ -92,25 +92,29 @@ def test_in_force_it_computes_the_same(case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.treatment)
-def test_a_fault_after_any_edit_leaves_the_subject_as_it_came(case, monkeypatch):
+def test_a_fault_in_any_edit_leaves_the_subject_as_it_came(case, monkeypatch):
     found = subject(case.make())
     before = bits(found), flags(found), after_a_step(found), found.step
-    made = Edit.swap
-    for failing in range(1, 4):
-        count = iter(range(1, 1000))
-
-        def swap(self: Edit, count=count, failing=failing) -> None:
-            if next(count) == failing:
-                raise RuntimeError("injected")
-            made(self)
-
-        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="injected"):
-            patch.setattr(Edit, "swap", swap)
-            found.become((dose(case),))
-            raise RuntimeError("injected")  # fewer edits than that
-        if found.courses:
-            found.end()
+    found.become((dose(case),))
+    edits = len(found.courses[0].edits)
+    found.end()
+    for failing in {1, (edits + 1) // 2, edits}:
+        with monkeypatch.context() as patch:
+            patch.setattr(Edit, "swap", failing_at(failing))
+            with pytest.raises(RuntimeError, match="injected"):
+                found.become((dose(case),))
         assert (bits(found), flags(found), after_a_step(found), found.step) == before
+
+
+def failing_at(place: int):
+    made, count = Edit.swap, iter(range(1, 1000))
+
+    def swap(self: Edit) -> None:
+        if next(count) == place:
+            raise RuntimeError("injected")
+        made(self)
+
+    return swap
 
 
 def test_an_optimizer_of_ones_own_is_not_fused():

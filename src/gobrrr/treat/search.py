@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from gobrrr.errors import GobrrrError
 from gobrrr.exam import Exam
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.treatment import TREATMENTS, Dose, Forecast, Stage, Treatment, Unfit
+from gobrrr.treat.treatment import Dose, Forecast, Stage, Treatment, Unfit
 from gobrrr.treat.trial import Bench, Plan, Trial, trial
 
 WORTH_TRYING = 1.02
@@ -48,6 +48,7 @@ class Search:
     """Of the step as it is treated now."""
     examine: Examine
     say: Say
+    treatments: tuple[Treatment, ...]
     allowed: frozenset[str]
     until_s: float
     """By the bench's clock."""
@@ -78,11 +79,12 @@ class Search:
         return rivals or candidates[:1]
 
     def _candidates(self) -> Iterator[Candidate]:
-        chart, kept = Chart(self.exam, self.bench.subject), {step.candidate.dose.treatment for step in self.kept}
+        chart, kept = Chart(self.exam, self.bench.subject), [step.candidate.dose.treatment for step in self.kept]
+        done = {treatment.name for treatment in kept} | set(self.lost)
         groups = {treatment.group for treatment in kept} - {None}
         self.passed_over.clear()
-        for treatment in TREATMENTS.values():
-            if treatment in kept or treatment.name in self.lost:
+        for treatment in self.treatments:
+            if treatment.name in done:
                 continue
             if treatment.group in groups:
                 self.passed_over[treatment.name] = None, "another of its kind is kept"

@@ -24,7 +24,7 @@ from gobrrr.treat.outcome import Kept, NotTried, Prescription, Rejected, Treated
 from gobrrr.treat.prescription import fingerprint, prescribed
 from gobrrr.treat.search import Search, Step
 from gobrrr.treat.subject import Subject, subject_of
-from gobrrr.treat.treatment import Numerics
+from gobrrr.treat.treatment import TREATMENTS, Numerics
 from gobrrr.treat.trial import Bench, Plan, raced
 from gobrrr.treat.verify import truth
 from gobrrr.workload import stdout_spared
@@ -66,7 +66,13 @@ def treat(
         rehearse = rehearsal.rehearsing(target) if rehearsal.is_a_file(target) else lambda _plan: None
         bench = Bench(subject, clock, effort, known, rehearse, _floors(exam))
         search = Search(
-            bench, exam, lambda: _examined(subject, target, effort), say, frozenset(allow), began_s + budget_s
+            bench,
+            exam,
+            lambda: _examined(subject, target, effort),
+            say,
+            tuple(TREATMENTS.values()),
+            frozenset(allow),
+            began_s + budget_s,
         )
         before_bytes = peak_bytes(subject.run, subject.device)
         try:
