@@ -48,7 +48,7 @@ def dose(case: Case) -> Dose:
 def bits(found: Subject) -> list[bytes]:
     """Of everything that the step reaches, in the order of the walk."""
     tensors = [thing for thing in reached(found.origin) if isinstance(thing, torch.Tensor)]
-    return [tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes() for tensor in tensors]
+    return [tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes() for tensor in tensors]
 
 
 def flags(found: Subject) -> list[object]:
@@ -61,7 +61,7 @@ def after_a_step(found: Subject) -> list[bytes]:
     with preserved(found.origin):
         torch.manual_seed(3)
         result = found.run()
-        own = [] if result is None else [result.detach().numpy().tobytes()]
+        own = [] if result is None else [result.detach().cpu().numpy().tobytes()]
         return own + bits(found)
 
 

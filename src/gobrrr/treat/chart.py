@@ -7,7 +7,7 @@ from functools import cached_property
 from gobrrr.diagnose.attribute import Attributed, attribute, queued_gaps_s
 from gobrrr.diagnose.counterfactual import Sides, at_stake
 from gobrrr.diagnose.diagnosis import limiter
-from gobrrr.diagnose.findings import Case
+from gobrrr.diagnose.findings import FINDINGS, Case
 from gobrrr.diagnose.fusion import fused_floor
 from gobrrr.exam import Exam
 from gobrrr.treat.subject import Subject
@@ -67,6 +67,11 @@ class Chart:
     def _speedup(self, device_s: float, host_s: float) -> float:
         stake = at_stake(self.case.sides, device_less_s=device_s, host_less_s=host_s) or 0.0
         return self.exam.step_s / max(self.exam.step_s - stake, 1e-3 * self.exam.step_s)
+
+    def device_s_of(self, code: str) -> float:
+        """What a finding has at stake on the device; 0 where it finds nothing."""
+        stake = FINDINGS[code].run(self.case)
+        return 0.0 if stake is None else stake.device_seconds or 0.0
 
     # **** what fusing would save ****
 

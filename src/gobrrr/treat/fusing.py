@@ -18,8 +18,9 @@ def fit_to_compile(chart: Chart) -> None:
         raise Unfit("there is no C++ compiler here")
 
 
-def fused_forecast(chart: Chart, *, calls: int) -> Forecast:
-    """Kernels that multiply nothing come down to the fused floor, as far as generated code reaches the bandwidth.
+def fused_forecast(chart: Chart, *, calls: int, pads: bool) -> Forecast:
+    """Kernels that multiply nothing come down to the fused floor, as far as generated code reaches the bandwidth, and
+    products whose rows begin at odd places are padded where the compiler sees them.
 
     The host asks for one kernel a group and product instead of one an op, for a few dispatches each, and enters
     compiled code some times; what an optimizer does is not compiled.
@@ -31,4 +32,9 @@ def fused_forecast(chart: Chart, *, calls: int) -> Forecast:
     kernels = len(own) + sum(op.cls is OpClass.CONTRACTION for op in inside)
     entering = calls * COMPILED_CALL * (2 if chart.trains else 1)
     host_s = len(inside) * case.op_s - (COMPILED * kernels + entering) * case.dispatch_s
-    return chart.forecast(device_s=REACHED * chart.fusable_s, host_s=max(0.0, host_s), most_device_s=chart.fusable_s)
+    padded_s = chart.device_s_of("B302") if pads else 0.0
+    return chart.forecast(
+        device_s=REACHED * chart.fusable_s + padded_s,
+        host_s=max(0.0, host_s),
+        most_device_s=chart.fusable_s + padded_s,
+    )

@@ -38,7 +38,7 @@ class CompileRegions:
         return found
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
-        return fused_forecast(chart, calls=len(sites))
+        return fused_forecast(chart, calls=len(sites), pads=False)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         for site in sites:

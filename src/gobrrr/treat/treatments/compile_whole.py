@@ -26,7 +26,7 @@ class CompileWhole:
         return tuple(f"{root}:" for root in chart.subject.models)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
-        return fused_forecast(chart, calls=len(sites))
+        return fused_forecast(chart, calls=len(sites), pads=True)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         calls = eager_attention(subject)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from gobrrr.diagnose.findings import FINDINGS
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.subject import Subject
@@ -39,8 +38,7 @@ class SdpaSwitch:
 
 def attention_forecast(chart: Chart) -> Forecast:
     """By the finding: what scores that go through memory cost above a flash kernel's floor."""
-    stake = FINDINGS["B202"].run(chart.case)
-    most_s = 0.0 if stake is None else stake.device_seconds or 0.0
+    most_s = chart.device_s_of("B202")
     return chart.forecast(device_s=0.7 * most_s, most_device_s=most_s)
 
 
