@@ -129,9 +129,22 @@ def inductor_after(*passes: Pass, **options: Any) -> Callable[..., Any]:
     from torch._inductor.compile_fx import compile_fx
 
     def backend(graph_module: "torch.fx.GraphModule", inputs: list["torch.Tensor"]) -> Any:
-        for change in passes:
-            change(graph_module.graph)
-        graph_module.recompile()
-        return compile_fx(graph_module, inputs, config_patches=options)
+        return compile_fx(_changed(graph_module, passes), inputs, config_patches=options)
 
     return backend
+
+
+def eager_after(*passes: Pass) -> Callable[..., Any]:
+    """The traced graph as it is, after these passes."""
+
+    def backend(graph_module: "torch.fx.GraphModule", _inputs: list["torch.Tensor"]) -> Any:
+        return _changed(graph_module, passes).forward
+
+    return backend
+
+
+def _changed(graph_module: "torch.fx.GraphModule", passes: tuple[Pass, ...]) -> "torch.fx.GraphModule":
+    for change in passes:
+        change(graph_module.graph)
+    graph_module.recompile()
+    return graph_module

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from gobrrr.treat.attention import made_one_call
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.compiling import as_eager, compiled, eager_attention, inductor_after
+from gobrrr.treat.compiling import Pass, as_eager, compiled, eager_attention, inductor_after
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import fit_to_compile, fused_forecast
 from gobrrr.treat.subject import Subject
@@ -30,6 +31,7 @@ class CompileWhole:
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         calls = eager_attention(subject)
-        backend = inductor_after(as_eager(calls)) if calls else "inductor"
+        passes: list[Pass] = [as_eager(calls)] if calls else []
+        backend = inductor_after(made_one_call, *passes)
         for site in sites:
             yield compiled(subject.module(site), backend=backend)
