@@ -13,13 +13,13 @@ from gobrrr.treat.edit import Edit
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
 from gobrrr.treat.verify import truth, verified
-from treating import attention, bare, images, subject, training
+from treating import attention, bare, images, inference, subject, training
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
 )  # Dynamo
 
-CUDA_ONLY = {"whole-step-graph", "compile-tuned", "tf32"}
+CUDA_ONLY = {"whole-step-graph", "compile-tuned", "reduce-overhead", "tf32"}
 NEED_TRANSFORMERS = {"sdpa-switch"}
 
 
@@ -38,6 +38,10 @@ CASES = (
     Case("no-grad", bare, ("step",)),
     Case("bf16-autocast", training, ("model:",)),
     Case("channels-last", images, ("model:0", "model:3")),
+    Case("conv-bn-fold", images, ("model:0", "model:1")),
+    Case("int8-dynamic", inference, ("model:0.up", "model:1")),
+    Case("padded-products", lambda: training(outputs=5), ("model:2",)),
+    Case("sdpa-rewrite", attention, ("model:0",)),
 )
 
 
@@ -149,5 +153,8 @@ def test_regions_are_the_repeated_blocks_and_what_stands_beside_them():
     assert regions(nn.Linear(2, 2)) == []
 
 
-def test_attention_is_a_subject_of_its_own():
-    assert subject(attention()).models
+def test_a_normalization_that_reads_a_convolution_is_folded_into_it():
+    from gobrrr.treat.treatments.conv_bn_fold import folding_pairs
+
+    assert folding_pairs(subject(images())) == [("model:0", "model:1")]
+    assert folding_pairs(subject(training())) == []

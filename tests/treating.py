@@ -33,9 +33,9 @@ class Attention(nn.Module):
         return (scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2)
 
 
-def training(dropout: float = 0.0, optimizer=torch.optim.AdamW, **options) -> Workload:
+def training(dropout: float = 0.0, optimizer=torch.optim.AdamW, outputs: int = 4, **options) -> Workload:
     torch.manual_seed(0)
-    model = nn.Sequential(Block(dropout=dropout), Block(dropout=dropout), nn.Linear(16, 4))
+    model = nn.Sequential(Block(dropout=dropout), Block(dropout=dropout), nn.Linear(16, outputs))
     made = optimizer(model.parameters(), lr=1e-2, **options)
     return Workload(model, torch.randn(8, 16), loss=lambda out: out.square().mean(), optimizer=made)
 
@@ -51,6 +51,11 @@ def images() -> Workload:
 def attention() -> Workload:
     torch.manual_seed(0)
     return Workload(nn.Sequential(Attention(), nn.Linear(16, 4)).eval(), torch.randn(2, 5, 16))
+
+
+def inference() -> Workload:
+    torch.manual_seed(0)
+    return Workload(nn.Sequential(Block(), nn.Linear(16, 4)).eval(), torch.randn(32, 16))
 
 
 def bare():
