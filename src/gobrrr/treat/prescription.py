@@ -1,7 +1,7 @@
 """A Prescription: made of a plan that proved itself, and applied to a model and its optimizer elsewhere."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,16 +31,13 @@ def prescribed(plan: Iterable[Dose]) -> tuple[PrescribedDose, ...]:
     return tuple(PrescribedDose(dose.treatment.name, dose.sites) for dose in plan)
 
 
-def fingerprint(subject: Subject) -> str:
+def fingerprint_of(models: "Mapping[str, torch.nn.Module]") -> str:
     """Of what the models are made of: names, shapes and types of their parameters."""
-    import torch
-
     lines = [
         f"{root}.{name} {tuple(parameter.shape)} {parameter.dtype}"
-        for root, model in subject.models.items()
+        for root, model in models.items()
         for name, parameter in model.named_parameters()
     ]
-    del torch
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
@@ -93,7 +90,7 @@ def refuse_others(prescription: Prescription, subject: Subject) -> None:
     from gobrrr.machine import identify
 
     for what, was, here in (
-        ("model", prescription.model, fingerprint(subject)),
+        ("model", prescription.model, fingerprint_of(subject.models)),
         ("torch", prescription.torch, torch.__version__),
         ("device", prescription.device, identify(subject.device).name),
     ):

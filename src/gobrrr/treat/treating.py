@@ -21,7 +21,7 @@ from gobrrr.treat import rehearsal
 from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.memory import peak_bytes
 from gobrrr.treat.outcome import Kept, NotTried, Prescription, Rejected, Treated
-from gobrrr.treat.prescription import fingerprint, prescribed
+from gobrrr.treat.prescription import fingerprint_of, prescribed
 from gobrrr.treat.search import Search, Step
 from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Numerics
@@ -154,7 +154,7 @@ def _treated(
             made_at=datetime.now(UTC).isoformat(timespec="seconds"),
             torch=torch.__version__,
             device=identify(subject.device).name,
-            model=fingerprint(subject),
+            model=fingerprint_of(subject.models),
             doses=prescribed(subject.plan),
             predicted=predicted,
             measured=final.speedup,
