@@ -40,7 +40,7 @@ def test_afterwards_everything_is_bit_for_bit_as_it_was():
     before = bits(found), flags(found), torch.get_rng_state().tolist()
     result = treat(lambda: made, "made.py:up")
     assert (bits(found), flags(found), torch.get_rng_state().tolist()) == before
-    assert {one.treatment for one in (*result.kept, *result.rejected)} == {"fused-optimizer"}
+    assert "fused-optimizer" in {one.treatment for one in (*result.kept, *result.rejected, *result.not_tried)}
 
 
 def test_a_step_that_fails_while_it_is_treated_leaves_everything_as_it_was(monkeypatch):

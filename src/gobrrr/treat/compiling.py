@@ -1,6 +1,6 @@
 """torch.compile as treatments use it: in place, with options, and attention called as eager calls it.
 
-The one file of `treat/` that knows torch.compile's insides; `tests/test_treat_compiling.py` says what is assumed.
+The one file of `treat/` that knows torch.compile's insides; `tests/test_treat_attention.py` says what is assumed.
 
 A model that asks whether it is being traced may decide otherwise when it is: transformers then builds a dense mask that
 all of a batch passes, and with a mask flash attention is lost. But where a step reads no values, its decisions follow

@@ -9,6 +9,7 @@ from gobrrr.stats import Comparison
 from gobrrr.timing.clock import Clock
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import StepEffort, timed
+from gobrrr.treat.launched import launched
 from gobrrr.treat.memory import peak_bytes, released
 from gobrrr.treat.numerics import Check
 from gobrrr.treat.race import Race, race
@@ -17,6 +18,8 @@ from gobrrr.treat.treatment import Dose, Unfit
 from gobrrr.treat.verify import Truth, verified
 
 Plan = tuple[Dose, ...]
+NO_FASTER = "no faster"
+
 Rehearse = Callable[[Plan], str | None]
 """Tries a plan where it can do no harm, and says what went wrong."""
 
@@ -77,7 +80,19 @@ def _tried(bench: Bench, plan: Plan, turn: Turn) -> Trial:
     with preserved(subject.origin):
         ran = raced(bench, turn)
         memory = peak_bytes(subject.run, subject.device)
-    return Trial(plan, _why_not(ran, bench.floor_s(plan)), ran, found, memory, max(0.0, first_s - ran.step_s))
+        reason = _why_not(ran, bench.floor_s(plan))
+        if reason == NO_FASTER and _launches_the_same(subject, turn):
+            reason = f"{NO_FASTER}: the same kernels run"
+    return Trial(plan, reason, ran, found, memory, max(0.0, first_s - ran.step_s))
+
+
+def _launches_the_same(subject: Subject, turn: Turn) -> bool:
+    """The treatment is in force, and changes nothing but perhaps who asks."""
+    after = launched(subject.run, subject.device)
+    turn.to_before()
+    before = launched(subject.run, subject.device)
+    turn.to_after()
+    return after == before
 
 
 def _first_step_s(bench: Bench) -> float:
@@ -102,7 +117,7 @@ def _why_not(ran: Race, floor_s: float | None) -> str | None:
         return None
     if ran.is_open:
         return f"cannot decide: the interval is {interval.low:.3f} to {interval.high:.3f} amid noise"
-    return "slower" if interval.high < 1 else "no faster"
+    return "slower" if interval.high < 1 else NO_FASTER
 
 
 def said_by(error: Exception) -> str:
