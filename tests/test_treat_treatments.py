@@ -13,7 +13,7 @@ from gobrrr.treat.edit import Edit
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
 from gobrrr.treat.verify import truth, verified
-from treating import attention, bare, images, inference, subject, training
+from treating import attention, bare, images, inference, modelless, subject, training
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
@@ -34,6 +34,7 @@ CASES = (
     Case("fused-optimizer", training, ("0",)),
     Case("fused-optimizer", lambda: training(optimizer=torch.optim.SGD, momentum=0.9), ("0",)),
     Case("compile", training, ("model:",)),
+    Case("compile", modelless, ("step",)),
     Case("compile-regions", training, ("model:0", "model:1")),
     Case("no-grad", bare, ("step",)),
     Case("bf16-autocast", training, ("model:",)),

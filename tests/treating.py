@@ -65,6 +65,12 @@ def bare():
     return lambda: model(x)
 
 
+def modelless():
+    torch.manual_seed(0)
+    x = torch.randn(100)
+    return lambda: (x * 2).add(1).relu()
+
+
 def subject(made, steps: int = 2) -> Subject:
     """Warm: what lives on from step to step is there."""
     found = subject_of(lambda: made)

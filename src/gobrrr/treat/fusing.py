@@ -9,9 +9,7 @@ from gobrrr.work.op import OpClass, Phase
 
 
 def fit_to_compile(chart: Chart) -> None:
-    """Unfit where there is nothing to compile, or nothing to compile with."""
-    if not chart.subject.models:
-        raise Unfit("the step has no model to compile")
+    """Unfit where it was done, or where there is nothing to do it with."""
     if chart.exam.dispatched:
         raise Unfit("it is compiled already")
     if not chart.is_cuda and which("g++") is None and which("clang++") is None:

@@ -27,7 +27,7 @@ from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Numerics
 from gobrrr.treat.trial import Bench, Plan, raced
 from gobrrr.treat.verify import truth
-from gobrrr.workload import stdout_spared
+from gobrrr.workload import blamed, stdout_spared
 
 BUDGET_S = 300.0
 
@@ -58,7 +58,7 @@ def treat(
     began_s = clock.now_s()
     with preserved(subject.origin), stdout_spared(), patient_compiler():
         for _ in range(WARM_UP):
-            subject.run()
+            blamed(subject.run, "the step")
         say("examining the step as it is")
         exam = examine(lambda: subject.origin, target, effort=effort)
         say("computing what is right, in fp64 where that runs")

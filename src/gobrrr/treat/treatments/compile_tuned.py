@@ -9,7 +9,6 @@ from gobrrr.treat.compiling import (
     argument,
     as_eager,
     attention_nodes,
-    compiled,
     eager_attention,
     inductor_after,
 )
@@ -17,6 +16,7 @@ from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import fit_to_compile
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
+from gobrrr.treat.treatments.compile_whole import compiled_sites, whole_sites
 from gobrrr.work.op import Op, OpClass
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class CompileTuned:
         narrow_s = sum(one.seconds for one in chart.kernels(is_narrow))
         if narrow_s < NARROW_SHARE * chart.case.busy_s:
             raise Unfit("few of its products have one row")
-        return tuple(f"{root}:" for root in chart.subject.models)
+        return whole_sites(chart.subject)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
         """All kernels near the fused floor: nothing is left to a library."""
@@ -60,8 +60,7 @@ class CompileTuned:
         calls = eager_attention(subject)
         passes: list[Pass] = [as_eager(calls)] if calls else []
         backend = inductor_after(*passes, one_query_spelled_out, coordinate_descent_tuning=True)
-        for site in sites:
-            yield compiled(subject.module(site), backend=backend)
+        yield from compiled_sites(subject, sites, backend)
 
 
 def is_narrow(op: Op) -> bool:

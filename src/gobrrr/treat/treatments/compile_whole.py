@@ -1,11 +1,12 @@
 """torch.compile over whole models, attention called as eager calls it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from gobrrr.treat.attention import made_one_call
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import Pass, as_eager, compiled, eager_attention, inductor_after
-from gobrrr.treat.edit import Edit
+from gobrrr.treat.edit import Edit, attribute
 from gobrrr.treat.fusing import fit_to_compile, fused_forecast
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, treatment
@@ -24,7 +25,7 @@ from gobrrr.treat.treatment import Forecast, Stage, treatment
 class CompileWhole:
     def sites(self, chart: Chart) -> tuple[str, ...]:
         fit_to_compile(chart)
-        return tuple(f"{root}:" for root in chart.subject.models)
+        return whole_sites(chart.subject)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
         return fused_forecast(chart, calls=len(sites), pads=True)
@@ -33,5 +34,19 @@ class CompileWhole:
         calls = eager_attention(subject)
         passes: list[Pass] = [as_eager(calls)] if calls else []
         backend = inductor_after(made_one_call, *passes)
-        for site in sites:
+        yield from compiled_sites(subject, sites, backend)
+
+
+def whole_sites(subject: Subject) -> tuple[str, ...]:
+    """All models; where there is none, the step itself."""
+    return tuple(f"{root}:" for root in subject.models) or ("step",)
+
+
+def compiled_sites(subject: Subject, sites: tuple[str, ...], backend: Callable[..., Any]) -> Iterator[Edit]:
+    import torch
+
+    for site in sites:
+        if site == "step":
+            yield attribute(subject, "step", torch.compile(subject.step, backend=backend))
+        else:
             yield compiled(subject.module(site), backend=backend)
