@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from gobrrr.treat.attention import made_one_call
-from gobrrr.treat.compiling import AttentionCall, as_eager, attention_nodes, eager_after
+from gobrrr.treat.attention import attention_nodes, made_one_call, masks_named
+from gobrrr.treat.compiling import AttentionCall, as_eager, eager_after
 
 
 def plain(q, k, v, mask):
@@ -97,3 +97,26 @@ def test_graphs_with_another_number_of_calls_are_left_alone():
     torch.compile(model, backend=backend)(*inputs())
     torch.compiler.reset()
     assert attention_nodes(graphs[0])[0].kwargs["attn_mask"] is not None
+
+
+@pytest.mark.parametrize(
+    ("mask", "options"),
+    [
+        (lambda n: ~torch.ones(n, n, dtype=torch.bool).triu(1), {"attn_mask": None, "is_causal": True}),
+        (lambda n: torch.ones(n, n, dtype=torch.bool), {"attn_mask": None, "is_causal": False}),
+        (lambda n: ~torch.ones(n, n, dtype=torch.bool).triu(2), None),
+    ],
+)
+def test_a_constant_mask_gets_its_name(mask, options):
+    def model(q, k, v, _):
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask(q.shape[-2]))
+
+    graphs, given = [], inputs()
+    result = torch.compile(model, backend=eager_after(masks_named, graphs.append))(*given)
+    torch.compiler.reset()
+    (node,) = attention_nodes(graphs[0])
+    if options is None:
+        assert node.kwargs["attn_mask"] is not None
+    else:
+        assert {name: node.kwargs[name] for name in options} == options
+    torch.testing.assert_close(result, model(*given))

@@ -109,5 +109,5 @@ def test_a_step_that_raises_is_the_users_own_failure():
     def loss(out):
         raise ValueError("labels")
 
-    with pytest.raises(ProgramFailed, match="ValueError at test_treat_bad_workloads.py:"):
+    with pytest.raises(ProgramFailed, match=r"ValueError at test_treat_bad_workloads\.py:"):
         treat(lambda: Workload(made.model, made.inputs, loss=loss, optimizer=made.optimizer), "made.py:up")

@@ -1,4 +1,6 @@
-"""Attention that is spelled out in a traced graph, product, softmax, product, made one call."""
+"""Attention in a traced graph: what is spelled out, product, softmax, product, made one call; masks that say no more
+than a name made that name.
+"""
 
 import math
 from dataclasses import dataclass
@@ -85,7 +87,62 @@ def _replace(graph: "Graph", found: Spelled) -> None:
     graph.erase_node(found.output)
 
 
+def masks_named(graph: "Graph") -> None:
+    """A constant mask that leaves nothing out is none, and one that leaves the future out is called causal: with a mask
+    there is no flash attention.
+    """
+    for node in attention_nodes(graph):
+        mask = _constant(argument(node, 3, "attn_mask"))
+        if mask is None or str(mask.dtype) != "torch.bool":
+            continue
+        causal = not bool(mask.all())
+        if not causal or _is_causal(mask, node):
+            set_argument(node, 3, "attn_mask", None)
+            set_argument(node, 5, "is_causal", causal)
+
+
+def _is_causal(mask: Any, node: "Node") -> bool:
+    query, key = (_known(argument(node, place, name)) for place, name in ((0, "query"), (1, "key")))
+    square = mask.shape[-2:] == (query.shape[-2], key.shape[-2]) and query.shape[-2] == key.shape[-2]
+    return square and bool((mask == mask.new_ones(mask.shape[-2:]).tril()).all())
+
+
+def _constant(node: Any) -> Any:
+    """The value of a node that depends on no input, computed; None where it does."""
+    from torch.fx import Node
+    from torch.fx.node import map_arg
+
+    if not isinstance(node, Node):
+        return None
+    if node.op not in ("call_function", "call_method") or str(node.target).endswith("_"):  # what writes is no constant
+        return None
+    values = {one: _constant(one) for one in node.all_input_nodes}
+    if any(value is None for value in values.values()):
+        return None
+    args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+    if isinstance(node.target, str):
+        return getattr(args[0], node.target)(*args[1:], **kwargs)
+    return node.target(*args, **kwargs)
+
+
 # **** reading a traced graph ****
+
+
+def attention_nodes(graph: "Graph") -> "list[Node]":
+    import torch
+
+    return list(graph.find_nodes(op="call_function", target=torch.nn.functional.scaled_dot_product_attention))
+
+
+def argument(node: "Node", place: int, name: str, default: Any = None) -> Any:
+    return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
+
+
+def set_argument(node: "Node", place: int, name: str, value: Any) -> None:
+    if len(node.args) > place:
+        node.update_arg(place, value)
+    else:
+        node.update_kwarg(name, value)
 
 
 def _calls(node: Any, *names: str) -> bool:

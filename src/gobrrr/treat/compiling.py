@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
+from gobrrr.treat.attention import argument, attention_nodes, set_argument
 from gobrrr.treat.edit import Edit, attribute
 from gobrrr.treat.observe import idle_optimizers
 from gobrrr.treat.subject import Subject
@@ -102,23 +103,6 @@ def as_eager(calls: list[AttentionCall]) -> Pass:
                     set_argument(node, 5, "is_causal", call.causal)
 
     return change
-
-
-def attention_nodes(graph: "torch.fx.Graph") -> "list[torch.fx.Node]":
-    import torch
-
-    return list(graph.find_nodes(op="call_function", target=torch.nn.functional.scaled_dot_product_attention))
-
-
-def argument(node: "torch.fx.Node", place: int, name: str, default: Any = None) -> Any:
-    return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
-
-
-def set_argument(node: "torch.fx.Node", place: int, name: str, value: Any) -> None:
-    if len(node.args) > place:
-        node.update_arg(place, value)
-    else:
-        node.update_kwarg(name, value)
 
 
 def inductor_after(*passes: Pass, **options: Any) -> Callable[..., Any]:

@@ -3,15 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.treat.attention import argument, attention_nodes
 from gobrrr.treat.chart import REACHED, Chart
-from gobrrr.treat.compiling import (
-    Pass,
-    argument,
-    as_eager,
-    attention_nodes,
-    eager_attention,
-    inductor_after,
-)
+from gobrrr.treat.compiling import Pass, as_eager, eager_attention, inductor_after
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import fit_to_compile
 from gobrrr.treat.subject import Subject

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gobrrr.treat.attention import made_one_call
+from gobrrr.treat.attention import made_one_call, masks_named
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import Pass, as_eager, compiled, eager_attention, inductor_after
 from gobrrr.treat.edit import Edit, attribute
@@ -33,7 +33,7 @@ class CompileWhole:
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         calls = eager_attention(subject)
         passes: list[Pass] = [as_eager(calls)] if calls else []
-        backend = inductor_after(made_one_call, *passes)
+        backend = inductor_after(made_one_call, masks_named, *passes)
         yield from compiled_sites(subject, sites, backend)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gobrrr.diagnose.grouping import grouping
-from gobrrr.treat.attention import made_one_call
+from gobrrr.treat.attention import made_one_call, masks_named
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import compiled, eager_after
 from gobrrr.treat.edit import Edit
@@ -39,6 +39,6 @@ class SdpaRewrite:
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         """Traced by the compiler's front end, whose guards see to it that the trace holds, and run as it is."""
-        backend = eager_after(made_one_call)
+        backend = eager_after(made_one_call, masks_named)
         for site in sites:
             yield compiled(subject.module(site), backend=backend)
