@@ -216,7 +216,7 @@ def _decoding(position: int, **config: Any) -> tuple[Any, Any, torch.Tensor]:
     }
     with torch.device(DEVICE):
         model = transformers.AutoModelForCausalLM.from_config(
-            transformers.LlamaConfig(**sizes | config, dtype=torch.bfloat16)
+            transformers.LlamaConfig(**{"dtype": torch.bfloat16} | sizes | config)
         ).eval()
         ids = torch.randint(model.config.vocab_size, (1, position + 1))
         cache = transformers.StaticCache(config=model.config, max_cache_len=2 * position)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.machine.restore import without_garbage_collection
 from gobrrr.timing.state import preserved
 from gobrrr.treat.edit import attribute, swap_off, swap_on
 from gobrrr.treat.subject import Subject
@@ -24,7 +25,10 @@ class Captured:
 
 
 def captured(subject: Subject) -> Captured:
-    """The subject's step as it is treated now. What its warm-up changed is put back."""
+    """The subject's step as it is treated now. What its warm-up changed is put back.
+
+    No garbage is collected meanwhile: it may hold memory of the device, which cannot be freed during a capture.
+    """
     import torch
 
     device = torch.device(subject.device)
@@ -38,7 +42,7 @@ def captured(subject: Subject) -> Captured:
         torch.cuda.current_stream(device).wait_stream(aside)
         torch.cuda.synchronize(device)
         graph = torch.cuda.CUDAGraph()
-        with unnoticed(), torch.cuda.graph(graph, stream=aside):
+        with unnoticed(), without_garbage_collection(), torch.cuda.graph(graph, stream=aside):
             result = subject.run()
         gradients = tuple((parameter, parameter.grad) for parameter in parameters)
 
