@@ -120,3 +120,16 @@ def test_a_constant_mask_gets_its_name(mask, options):
     else:
         assert {name: node.kwargs[name] for name in options} == options
     torch.testing.assert_close(result, model(*given))
+
+
+def test_attention_spelled_out_with_a_mask_of_its_own_becomes_causal():
+    def model(q, k, v, _):
+        future = torch.ones(6, 6, dtype=torch.bool).triu(1)
+        return (q @ k.mT / 8**0.5).masked_fill(future, float("-inf")).softmax(-1) @ v
+
+    graphs, given = [], inputs()
+    result = torch.compile(model, backend=eager_after(made_one_call, masks_named, graphs.append))(*given)
+    torch.compiler.reset()
+    (node,) = attention_nodes(graphs[0])
+    assert (node.kwargs["attn_mask"], node.kwargs["is_causal"]) == (None, True)
+    torch.testing.assert_close(result, model(*given))

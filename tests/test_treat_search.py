@@ -155,7 +155,7 @@ def test_a_noisy_machine_cannot_decide():
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (RuntimeError("backend broke\nmore"), "RuntimeError: backend broke"),
+        (RuntimeError("backend broke\nmore"), "RuntimeError: backend broke more"),
         (RuntimeError("CUDA out of memory. Tried"), "out of memory"),
         (Unfit("no site left"), "no site left"),
     ],

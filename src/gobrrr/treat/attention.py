@@ -102,9 +102,11 @@ def masks_named(graph: "Graph") -> None:
 
 
 def _is_causal(mask: Any, node: "Node") -> bool:
-    query, key = (_known(argument(node, place, name)) for place, name in ((0, "query"), (1, "key")))
-    square = mask.shape[-2:] == (query.shape[-2], key.shape[-2]) and query.shape[-2] == key.shape[-2]
-    return square and bool((mask == mask.new_ones(mask.shape[-2:]).tril()).all())
+    """As many queries as there are values, and each sees those up to its own."""
+    query, value = (_known(argument(node, place, name)) for place, name in ((0, "query"), (2, "value")))
+    if query is None or value is None or not mask.shape[-2] == mask.shape[-1] == query.shape[-2] == value.shape[-2]:
+        return False
+    return bool((mask == mask.new_ones(mask.shape[-2:]).tril()).all())
 
 
 def _constant(node: Any) -> Any:

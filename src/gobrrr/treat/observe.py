@@ -148,8 +148,7 @@ def seen(tensor: "torch.Tensor") -> Seen:
         exact = not whole.is_floating_point()
         every = max(1, whole.numel() // SAMPLE)
         some = whole.flatten()[::every].to("cpu", torch.float64, copy=True)  # what it is a view of will change
-        wide = torch.promote_types(whole.dtype, torch.float32)
-        norm = float(torch.linalg.vector_norm(whole, dtype=wide)) if not exact and whole.numel() else 0.0
+        norm = float(torch.linalg.vector_norm(whole, dtype=torch.float64)) if not exact and whole.numel() else 0.0
         return Seen(some, norm, whole.numel(), str(whole.dtype).removeprefix("torch."), exact)
 
 

@@ -126,5 +126,5 @@ def said_by(error: Exception) -> str:
         return "out of memory"
     if isinstance(error, Unfit | GobrrrError):
         return str(error)
-    lines = str(error).strip().splitlines() or ["no message"]
-    return f"{type(error).__name__}: {lines[0][:200]}"
+    said = " ".join(str(error).split()) or "no message"
+    return f"{type(error).__name__}: {said[:200]}"
