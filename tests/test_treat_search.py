@@ -205,7 +205,17 @@ def test_what_lost_by_the_host_has_a_second_chance_in_a_graph():
     )
     assert names(search.kept) == ["graph", "regions"]
     assert [dose.treatment.name for dose in search.bench.subject.plan] == ["regions", "graph"]
-    assert "faster in a graph" in search.lost["whole"].trial.reason
+    assert "faster in its place" in search.lost["whole"].trial.reason
+
+
+def test_what_cannot_be_captured_may_take_the_place_of_the_graph():
+    ward = Ward(factors={"graph": 0.9, "fused": 0.3})
+    graph = made(ward, "graph", stage=Stage.GRAPH, group="graph", predicted=3.0, risky=True)
+    fused = made(ward, "fused", stage=Stage.FUSION, group="fusion")
+    search = searched(ward, graph, fused, rehearse=lambda plan: "capture failed" if len(plan) > 1 else None)
+    assert names(search.kept) == ["fused"]
+    assert list(ward.force) == ["fused"]
+    assert search.lost["graph"].trial.reason == "fused is faster in its place"
 
 
 def test_too_little_to_gain_is_not_tried_and_says_so():

@@ -10,13 +10,13 @@ from gobrrr import schema
 from gobrrr.errors import BadInput
 from gobrrr.treat.outcome import PrescribedDose, Prescription
 from gobrrr.treat.subject import Subject, examined_subject
-from gobrrr.treat.treatment import TREATMENTS, Dose, Stage
+from gobrrr.treat.treatment import TREATMENTS, Dose, Plan, graphless
 
 if TYPE_CHECKING:
     import torch
 
 
-def doses_of(named: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[Dose, ...]:
+def doses_of(named: Iterable[tuple[str, tuple[str, ...]]]) -> Plan:
     import gobrrr.treat.treatments  # noqa: F401 (registers them)
 
     found = []
@@ -46,7 +46,7 @@ class Applied:
     """A prescription in force on a model. `step` is for what holds the whole step; `undo` ends all of it."""
 
     subject: Subject
-    of_step: tuple[Dose, ...]
+    of_step: Plan
 
     def step(self, step: Callable[[], Any]) -> Callable[[], Any]:
         """The step to call from now on. It reads each batch from the same tensors: copy into those."""
@@ -71,8 +71,8 @@ def apply(
     subject = examined_subject(_no_step, _holding(model, optimizer))
     refuse_others(found, subject)
     doses = doses_of((dose.treatment, dose.sites) for dose in found.doses)
-    subject.become([dose for dose in doses if dose.treatment.stage is not Stage.GRAPH])
-    return Applied(subject, tuple(dose for dose in doses if dose.treatment.stage is Stage.GRAPH))
+    subject.become(graphless(doses))
+    return Applied(subject, doses[len(graphless(doses)) :])
 
 
 def _no_step() -> None:

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gobrrr.treat.trial import Plan, Rehearse, said_by
+from gobrrr.treat.treatment import Plan
+from gobrrr.treat.trial import Rehearse, said_by
 
 STEPS = 3
 LONGEST_S = 600

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from gobrrr.errors import GobrrrError
 from gobrrr.exam import Exam
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.treatment import Dose, Forecast, Stage, Treatment, Unfit
-from gobrrr.treat.trial import Bench, Plan, Trial, trial
+from gobrrr.treat.treatment import Dose, Forecast, Plan, Stage, Treatment, Unfit, graphless
+from gobrrr.treat.trial import Bench, Trial, trial
 
 WORTH_TRYING = 1.02
 """Predicted at the most: below, a race could hardly show it."""
@@ -125,12 +125,19 @@ class Search:
     def _tried(self, candidate: Candidate) -> Step:
         name = candidate.dose.treatment.name
         self.say(f"{name}, predicted {candidate.forecast.speedup:.2f}x")
-        found = trial(self.bench, with_dose(self.bench.subject.plan, candidate.dose))
+        plan = with_dose(self.bench.subject.plan, candidate.dose)
+        found = trial(self.bench, plan)
+        if found.race is None and (below := graphless(plan)) != plan and candidate.dose in below:
+            without = trial(self.bench, below)  # what cannot be captured may still be faster than what was
+            found = without if without.reason is None else found
         return Step(candidate, found)
 
     def _keep(self, step: Step) -> None:
         self.bench.subject.become(step.trial.plan)
         treatment = step.candidate.dose.treatment
+        for old in [one for one in self.kept if one.candidate.dose not in step.trial.plan]:
+            self.kept.remove(old)
+            self.lost[old.candidate.dose.treatment.name] = replaced(old, step)
         self.kept.append(step)
         self.lost.pop(treatment.name, None)
         self.say(f"keeping {treatment.name}: {_speedup(step):.2f}x")
@@ -144,14 +151,12 @@ class Search:
             again = [step.candidate for step in self.lost.values() if _excludes(step, old) and _was_slow(step)]
             best = self._best(again)
             if best is not None:
-                self.kept.remove(old)
-                self.lost[old.candidate.dose.treatment.name] = replaced(old, best)
                 self._keep(best)
 
     def _examine_again(self, step: Step) -> None:
         """Below the graph, where there is one: what is captured cannot be counted, and takes as long as it did."""
         subject = self.bench.subject
-        below = sum(dose.treatment.stage is not Stage.GRAPH for dose in subject.plan)
+        below = len(graphless(subject.plan))
         graphed = below < len(subject.plan)
         if step.candidate.dose.treatment.stage is not Stage.GRAPH:
             ended = subject.end(below)
@@ -178,7 +183,7 @@ def graphed_exam(exam: Exam, step_s: float) -> Exam:
 
 
 def replaced(old: Step, by: Step) -> Step:
-    return Step(old.candidate, replace(old.trial, reason=f"{by.candidate.dose.treatment.name} is faster in a graph"))
+    return Step(old.candidate, replace(old.trial, reason=f"{by.candidate.dose.treatment.name} is faster in its place"))
 
 
 def _speedup(step: Step) -> float:

@@ -11,7 +11,7 @@ from gobrrr.workload import Step, Workload, made_step
 if TYPE_CHECKING:
     import torch
 
-    from gobrrr.treat.treatment import Dose
+    from gobrrr.treat.treatment import Dose, Plan
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Subject:
         return self.origin if isinstance(self.origin, Workload) else None
 
     @property
-    def plan(self) -> tuple["Dose", ...]:
+    def plan(self) -> "Plan":
         return tuple(course.dose for course in self.courses)
 
     def become(self, plan: Sequence["Dose"]) -> "Turn":

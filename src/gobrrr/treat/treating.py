@@ -24,8 +24,8 @@ from gobrrr.treat.outcome import Kept, NotTried, Prescription, Rejected, Treated
 from gobrrr.treat.prescription import fingerprint_of, prescribed
 from gobrrr.treat.search import Search, Step
 from gobrrr.treat.subject import Subject, subject_of
-from gobrrr.treat.treatment import TREATMENTS, Numerics
-from gobrrr.treat.trial import Bench, Plan, raced
+from gobrrr.treat.treatment import TREATMENTS, Numerics, Plan
+from gobrrr.treat.trial import Bench, raced
 from gobrrr.treat.verify import truth
 from gobrrr.workload import blamed, stdout_spared
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from textwrap import dedent
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from gobrrr.treat.edit import Edit
 
@@ -91,6 +91,15 @@ class Dose:
 
     treatment: Treatment
     sites: tuple[str, ...]
+
+
+Plan: TypeAlias = tuple[Dose, ...]
+"""In the order of their stages."""
+
+
+def graphless(plan: Plan) -> Plan:
+    """What a graph would capture: it stands at the end."""
+    return tuple(dose for dose in plan if dose.treatment.stage is not Stage.GRAPH)
 
 
 TREATMENTS: dict[str, Treatment] = {}

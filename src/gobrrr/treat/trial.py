@@ -14,10 +14,9 @@ from gobrrr.treat.memory import peak_bytes, released
 from gobrrr.treat.numerics import Check
 from gobrrr.treat.race import Race, race
 from gobrrr.treat.subject import Subject, Turn
-from gobrrr.treat.treatment import Dose, Unfit
+from gobrrr.treat.treatment import Plan, Unfit
 from gobrrr.treat.verify import Truth, verified
 
-Plan = tuple[Dose, ...]
 NO_FASTER = "no faster"
 
 Rehearse = Callable[[Plan], str | None]

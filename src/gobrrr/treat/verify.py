@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gobrrr.treat.numerics import Check, Observation, check, check_distribution
 from gobrrr.treat.observe import Watched, changing, exact_observation, gradients, observed, without_dropout
 from gobrrr.treat.subject import Subject
-from gobrrr.treat.treatment import Dose, Numerics, Stage
+from gobrrr.treat.treatment import Numerics, Plan, graphless
 
 SEEDS = (11, 23, 47)
 DRAWS = tuple(range(101, 109))
@@ -59,7 +59,7 @@ def _repeats(subject: Subject, eager: Observation, watched: Watched) -> bool:
     return check(again, eager, None, Numerics.SAME, None).passed
 
 
-def verified(subject: Subject, known: Truth, doses: tuple[Dose, ...]) -> Check:
+def verified(subject: Subject, known: Truth, doses: Plan) -> Check:
     """The subject as it is treated now."""
     cls = max((dose.treatment.numerics for dose in doses), key=list(Numerics).index, default=Numerics.SAME)
     allowed = next((dose.treatment.allow for dose in reversed(doses) if dose.treatment.numerics is cls), None)
@@ -84,7 +84,7 @@ def _exactly(subject: Subject, known: Truth, cls: Numerics, allowed: str | None)
 
 @contextmanager
 def _below_graph(subject: Subject) -> Iterator[None]:
-    ended = subject.end(_graphless(subject))
+    ended = subject.end(len(graphless(subject.plan)))
     try:
         yield
     finally:
@@ -94,7 +94,7 @@ def _below_graph(subject: Subject) -> Iterator[None]:
 @contextmanager
 def _recaptured(subject: Subject, needed: bool) -> Iterator[None]:  # noqa: FBT001 (a condition)
     """A graph has captured its dropout with all the rest: without it, it is another graph."""
-    plan, keep = subject.plan, _graphless(subject)
+    plan, keep = subject.plan, len(graphless(subject.plan))
     if not needed or keep == len(plan):
         yield
         return
@@ -105,11 +105,6 @@ def _recaptured(subject: Subject, needed: bool) -> Iterator[None]:  # noqa: FBT0
     finally:
         subject.end(keep)
         subject.resume(ended)
-
-
-def _graphless(subject: Subject) -> int:
-    """How many courses come before the first graph."""
-    return sum(dose.treatment.stage is not Stage.GRAPH for dose in subject.plan)
 
 
 def _still_random(eager: Sequence[Observation], found: Sequence[Observation], cls: Numerics) -> Check:
