@@ -6,6 +6,7 @@ theirs: chance weighs more in tensors of few elements.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -71,19 +72,13 @@ def check(
         if (wrong := _unlike(base, candidate.get(name))) is not None:
             return Check(cls.value, None, passed=False, worst=name, reason=f"{name}: {wrong}", weak=reference is None)
     errors = {name: Error.of(base, candidate[name], truth.get(name)) for name, base in eager.items() if not base.exact}
-    usual = {kind: Usual.of([error for name, error in errors.items() if kind_of(name) == kind]) for kind in KINDS}
-    relative = {name: error.own / max(error.size, usual[kind_of(name)].size, TINY) for name, error in errors.items()}
+    usual = _usual(errors)
+    relative = {name: error.own / max(error.size, usual[name].size, TINY) for name, error in errors.items()}
     worst = max(relative, key=relative.__getitem__, default=None)
-    wrong = next(
-        (
-            _off(name, one, usual[kind_of(name)], allowed)
-            for name, one in errors.items()
-            if one.is_beyond(usual[kind_of(name)], allowed)
-        ),
-        None,
-    )
+    beyond = [name for name, error in errors.items() if error.is_beyond(usual[name], allowed)]
+    reason = _off(beyond[0], errors[beyond[0]], usual[beyond[0]], allowed) if beyond else None
     error = None if worst is None else relative[worst]
-    return Check(cls.value, error, wrong is None, worst, wrong, weak=reference is None)
+    return Check(cls.value, error, not beyond, worst, reason, weak=reference is None)
 
 
 def _unlike(base: Seen, seen: Seen | None) -> str | None:
@@ -99,11 +94,19 @@ def _unlike(base: Seen, seen: Seen | None) -> str | None:
     return None
 
 
-KINDS = ("result", "gradient", "state")
+def _usual(errors: "Mapping[str, Error]") -> "dict[str, Usual]":
+    """Of each tensor, what is usual among those of its kind: results, gradients, one moment, parameters."""
+    kinds: defaultdict[str, list[Error]] = defaultdict(list)
+    for name, error in errors.items():
+        kinds[kind_of(name)].append(error)
+    found = {kind: Usual.of(some) for kind, some in kinds.items()}
+    return {name: found[kind_of(name)] for name in errors}
 
 
 def kind_of(name: str) -> str:
-    return next((kind for kind in KINDS if name.startswith(kind)), "state")
+    """`exp_avg of model.weight` is an exp_avg, `result0.logits` a result, `model.weight` a parameter."""
+    kind, of, _ = name.partition(" of ")
+    return kind if of else "result" if name.startswith("result") else "parameter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +155,6 @@ class Usual:
 
     @classmethod
     def of(cls, errors: Sequence[Error]) -> "Usual":
-        if not errors:
-            return cls(0.0, 0.0)
         return cls(median(error.size for error in errors), median(error.eagers for error in errors))
 
 
