@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import torch
 
 
+FIRST_STEPS = 2
+
+
 def doses_of(named: Iterable[tuple[str, tuple[str, ...]]]) -> Plan:
     import gobrrr.treat.treatments  # noqa: F401 (registers them)
 
@@ -49,10 +52,13 @@ class Applied:
     of_step: Plan
 
     def step(self, step: Callable[[], Any]) -> Callable[[], Any]:
-        """The step to call from now on. It reads each batch from the same tensors: copy into those."""
-        self.subject.step = step
-        self.subject.origin = step
-        for _ in range(2 if self.of_step else 0):
+        """The step to call from now on. A captured one reads each batch from the same tensors: copy into those.
+
+        Before it is captured it is run twice, and these steps count: what an optimizer makes in its first step has to
+        be there.
+        """
+        self.subject.step = self.subject.origin = step
+        for _ in range(FIRST_STEPS if self.of_step else 0):
             step()
         self.subject.become((*self.subject.plan, *self.of_step))
         return self.subject.run

@@ -9,6 +9,7 @@ graph has taken the host out of the picture, those that lost because of it have 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from gobrrr import units
 from gobrrr.errors import GobrrrError
 from gobrrr.exam import Exam
 from gobrrr.treat.chart import Chart
@@ -140,7 +141,7 @@ class Search:
             self.lost[old.candidate.dose.treatment.name] = replaced(old, step)
         self.kept.append(step)
         self.lost.pop(treatment.name, None)
-        self.say(f"keeping {treatment.name}: {_speedup(step):.2f}x")
+        self.say(f"keeping {treatment.name}: {_speedup(step):.2f}x, {_step_time(step)} a step by now")
         self._examine_again(step)
         if treatment.stage is Stage.GRAPH:
             self._second_chance()
@@ -188,6 +189,10 @@ def replaced(old: Step, by: Step) -> Step:
 
 def _speedup(step: Step) -> float:
     return step.trial.race.comparison.speedup if step.trial.race is not None else 0.0
+
+
+def _step_time(step: Step) -> str:
+    return units.seconds(None if step.trial.race is None else step.trial.race.step_s)
 
 
 def _excludes(step: Step, other: Step) -> bool:

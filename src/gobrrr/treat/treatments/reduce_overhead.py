@@ -26,6 +26,8 @@ class ReduceOverhead:
     def sites(self, chart: Chart) -> tuple[str, ...]:
         if not chart.is_cuda or not chart.subject.models:
             raise Unfit("CUDA graphs need a CUDA device and a model")
+        if not chart.exam.dispatched:
+            raise Unfit("nothing is compiled yet")
         try:
             WholeStepGraph().sites(chart)
         except Unfit:
