@@ -174,6 +174,38 @@ def gpt2_compiled(**config: Any) -> Step:
 
 def llama_decode(position: int = 128, **config: Any) -> Step:
     """One token of a 1.1-billion-parameter model at batch 1, compiled and graphed, always at the same position."""
+    model, cache, token = _decoding(position, **config)
+
+    @torch.compile(mode="reduce-overhead", fullgraph=True)
+    def decoded(token: torch.Tensor) -> torch.Tensor:
+        logits = model(input_ids=token, past_key_values=cache).logits
+        for layer in cache.layers:
+            layer.cumulative_length.sub_(1)
+        return logits
+
+    def step() -> None:
+        with torch.no_grad():
+            decoded(token)
+
+    return step
+
+
+def llama_decode_eager(position: int = 128, **config: Any) -> Step:
+    """The same as it is written."""
+    model, cache, token = _decoding(position, **config)
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():
+            logits: torch.Tensor = model(input_ids=token, past_key_values=cache).logits
+            for layer in cache.layers:
+                layer.cumulative_length.sub_(1)
+        return logits
+
+    return step
+
+
+def _decoding(position: int, **config: Any) -> tuple[Any, Any, torch.Tensor]:
+    """A model, a cache that is filled up to the position, and the token there."""
     sizes = {
         "hidden_size": 2048,
         "num_hidden_layers": 22,
@@ -184,27 +216,13 @@ def llama_decode(position: int = 128, **config: Any) -> Step:
     }
     with torch.device(DEVICE):
         model = transformers.AutoModelForCausalLM.from_config(
-            transformers.LlamaConfig(**sizes | config, dtype=torch.bfloat16)
+            transformers.LlamaConfig(**{"dtype": torch.bfloat16} | sizes | config)
         ).eval()
         ids = torch.randint(model.config.vocab_size, (1, position + 1))
         cache = transformers.StaticCache(config=model.config, max_cache_len=2 * position)
     with torch.no_grad():
         model(input_ids=ids[:, :-1], past_key_values=cache)  # eager: a cache is allocated by its first use
-
-    @torch.compile(mode="reduce-overhead", fullgraph=True)
-    def decoded(token: torch.Tensor) -> torch.Tensor:
-        logits = model(input_ids=token, past_key_values=cache).logits
-        for layer in cache.layers:
-            layer.cumulative_length.sub_(1)
-        return logits
-
-    token = ids[:, -1:].clone()
-
-    def step() -> None:
-        with torch.no_grad():
-            decoded(token)
-
-    return step
+    return model, cache, ids[:, -1:].clone()
 
 
 def _bert(**config: Any) -> transformers.BertForMaskedLM:

@@ -4,12 +4,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gobrrr.treat.prescription import apply as apply
     from gobrrr.work.registry import formula as formula
     from gobrrr.workload import Workload as Workload
 
-_HOMES = {"Workload": "gobrrr.workload", "formula": "gobrrr.work.registry"}
+_HOMES = {
+    "Workload": "gobrrr.workload",
+    "apply": "gobrrr.treat.prescription",
+    "formula": "gobrrr.work.registry",
+}
 
-__all__ = ["Workload", "formula"]
+__all__ = ["Workload", "apply", "formula"]
 
 
 def __getattr__(name: str) -> Any:

@@ -37,21 +37,27 @@ class Workload:
     def trains(self) -> bool:
         return self.loss is not None or self.optimizer is not None
 
-    def step(self) -> None:
-        """One iteration. Keeps no output alive into the backward pass but what autograd saved."""
+    def step(self) -> Any:
+        """One iteration: its output, or its loss where it trains.
+
+        Keeps no output alive into the backward pass but what autograd saved.
+        """
         if not self.trains:
             import torch
 
             with torch.no_grad():
-                self._forward()
+                result = self._forward()
         else:
-            self._loss(self._forward()).backward()  # type: ignore[no-untyped-call]
+            loss = self._loss(self._forward())
+            loss.backward()  # type: ignore[no-untyped-call]
+            result = loss.detach()
             if self.optimizer is not None:
                 self.optimizer.step()
                 self.optimizer.zero_grad(set_to_none=True)
             self.model.zero_grad(set_to_none=True)
         if self.reset is not None:
             self.reset()
+        return result
 
     def _forward(self) -> Any:
         if isinstance(self.inputs, Mapping):

@@ -17,6 +17,7 @@ COMMANDS = {
     "run": "Examine an unmodified program: it finds the steps and says what limits them.",
     "predict": "What a step would take on other accelerators, or otherwise.",
     "examine": "Time one step of a workload, join it with the work, and say what limits it.",
+    "treat": "Try what can make a step faster, prove it, and keep what helped.",
     "trace": "Diagnose a trace that torch's profiler recorded, from any machine.",
     "show": "Diagnose a kept Exam again, anywhere.",
     "compare": "Two traces or Exams side by side: what became slower, what changed.",

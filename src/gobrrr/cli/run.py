@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -33,7 +34,7 @@ def _separated(args: list[str]) -> list[str]:
     while place < len(args) and args[place].startswith("-"):
         if args[place] in ("-m", "-c"):
             return [*args[: place + 2], "--", *args[place + 2 :]]
-        place += 2 if args[place] in ("-o", "--output", "--json", "--step-by") else 1
+        place += 2 if args[place] in ("-o", "--output", "--json", "--step-by", "--apply") else 1
     return args
 
 
@@ -44,6 +45,7 @@ def _separated(args: list[str]) -> list[str]:
 @click.option("--step-by", type=click.Choice(STEP_BY), help="What ends a step, if it is not found right.")
 @output_option("step", "the Exam")
 @click.option("--json", "as_json", type=click.Path(path_type=Path), help="Write the diagnosis into this file.")
+@click.option("--apply", "rx", type=click.Path(path_type=Path), help="Run it with this prescription, unexamined.")
 @click.argument("args", metavar="SCRIPT ARGS...", nargs=-1, type=click.UNPROCESSED)
 def command(
     args: tuple[str, ...],
@@ -54,6 +56,7 @@ def command(
     step_by: str | None,
     outputs: tuple[Path, ...],
     as_json: Path | None,
+    rx: Path | None,
 ) -> None:
     """Examine an unmodified program: it finds the steps by itself, and says what limits them as soon as it knows.
 
@@ -71,6 +74,9 @@ def command(
     def say(sentence: str) -> None:
         terminal.say(sentence, stderr)
 
+    if rx is not None:
+        sys.exit(exit_code(_treated(script, rx, say)))
+
     def report(exam: "Exam") -> None:
         try:
             _report(exam, outputs, as_json, stderr)
@@ -85,6 +91,19 @@ def command(
             script.run()
 
     sys.exit(exit_code(attended))
+
+
+def _treated(script: "Script", rx: Path, say: Callable[[str], None]) -> Callable[[], None]:
+    from gobrrr.integrations.applying import applying
+    from gobrrr.treat.outcome import Prescription
+
+    prescription = schema.read(Prescription, rx)
+
+    def run() -> None:
+        with applying(prescription, say):
+            script.run()
+
+    return run
 
 
 def _script(args: tuple[str, ...], module: str | None, code: str | None) -> "Script":

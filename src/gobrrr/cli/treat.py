@@ -1,0 +1,76 @@
+"""`gobrrr treat`."""
+
+import os
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+import click
+
+from gobrrr import schema, units
+from gobrrr.cli.terminal import say, show_page
+from gobrrr.errors import UsageError
+
+if TYPE_CHECKING:
+    from gobrrr.treat.outcome import Treated
+
+
+@click.command("treat")
+@click.argument("target", metavar="FILE.py:NAME", required=False)
+@click.option("--allow", metavar="TYPES", default="", help="Numbers may change so: tf32,bf16,int8.")
+@click.option("--budget", metavar="TIME", default="5m", show_default=True, help="No trial begins after so long.")
+@click.option("--keep", type=click.Path(path_type=Path), metavar="FILE", help="Write the prescription into this file.")
+@click.option("--list", "listed", is_flag=True, help="List all treatments.")
+@click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
+def command(target: str | None, *, allow: str, budget: str, keep: Path | None, listed: bool, as_json: bool) -> None:
+    """Try what can make a step faster, check that it computes the same, and say what helped.
+
+    FILE.py:NAME is a function that returns a gobrrr.Workload, a (model, inputs) pair, or a step to call. Everything is
+    afterwards as it was; what helped is a prescription, for gobrrr.apply("rx.json", model, optimizer) or
+    `gobrrr run --apply rx.json`. ^C ends the search and keeps what was found.
+    """
+    if listed:
+        _list()
+        return
+    if target is None:
+        raise UsageError("nothing to treat: gobrrr treat FILE.py:NAME")
+    found = _treated(target, _allowed(allow), units.parse_seconds(budget))
+    if keep is not None:
+        schema.write(found.prescription, keep)
+    if as_json:
+        click.echo(schema.dumps(found))
+        return
+    from gobrrr.report.treat import render
+
+    kept = "rx.json" if keep is None else str(keep)
+    again = f"gobrrr treat {quote(target)} --keep {kept}"
+    applied = f'in your program: gobrrr.apply("{kept}", model, optimizer)'
+    show_page(render(found, again if keep is None else applied))
+
+
+def _treated(target: str, allow: frozenset[str], budget_s: float) -> "Treated":
+    from gobrrr.treat.treating import treat
+    from gobrrr.workload import load_factory
+
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler writes its comings and goings to the terminal
+    return treat(load_factory(target), target, allow=allow, budget_s=budget_s, say=say)
+
+
+def _list() -> None:
+    import gobrrr.treat.treatments  # noqa: F401 (registers them)
+    from gobrrr.report.treat import render_list
+    from gobrrr.treat.treatment import TREATMENTS
+
+    show_page(render_list(TREATMENTS.values()))
+
+
+def _allowed(text: str) -> frozenset[str]:
+    """The words, each of which some treatment knows."""
+    import gobrrr.treat.treatments  # noqa: F401 (registers them)
+    from gobrrr.treat.treatment import TREATMENTS
+
+    known = {one.allow for one in TREATMENTS.values() if one.allow is not None}
+    words = frozenset(word.strip() for word in text.split(",") if word.strip())
+    if words - known:
+        raise UsageError(f"--allow knows {', '.join(sorted(known))}; not {', '.join(sorted(words - known))}")
+    return words

@@ -1,0 +1,203 @@
+"""Attention in a traced graph: what is spelled out, product, softmax, product, made one call; masks that say no more
+than a name made that name.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """Attention found in a graph: its last product, and what it is made of."""
+
+    output: "Node"
+    query: "Node"
+    key_t: "Node"
+    """Transposed already."""
+    value: "Node"
+    mask: "Node | None"
+    leaves_out: bool
+    """The mask says what is left out, instead of what is added."""
+    rate: float
+    """Of dropout."""
+    scale: float
+
+
+def made_one_call(graph: "Graph") -> None:
+    """Every attention that is spelled out becomes a call of scaled_dot_product_attention. What it was stays unused."""
+    for node in list(graph.nodes):
+        found = spelled(node)
+        if found is not None:
+            _replace(graph, found)
+
+
+def spelled(node: "Node") -> Spelled | None:
+    """Whether this product is the last of an attention: walks back from it."""
+    if not _is_product(node):
+        return None
+    weights: Any
+    value: Any
+    weights, value = node.args
+    rate, softmax = _undropped(_uncast(weights))
+    softmax = _uncast(softmax)
+    if not _calls(softmax, "softmax") or not _is_along_last(softmax) or len(softmax.users) > 1:
+        return None
+    scores, mask, leaves_out = _unmasked(_uncast(softmax.args[0]))
+    scale, product = _unscaled(scores)
+    if not _is_product(product):
+        return None
+    found = Spelled(node, product.args[0], product.args[1], value, mask, leaves_out, rate, scale)
+    return found if _fits(found) else None
+
+
+def _fits(found: Spelled) -> bool:
+    """Four dimensions of one type, and a mask that spreads over the scores."""
+    operands = [_known(one) for one in (found.query, found.key_t, found.value)]
+    if any(one is None or one.dim() != 4 or one.dtype != operands[0].dtype for one in operands):
+        return False
+    mask = None if found.mask is None else _known(found.mask)
+    return found.mask is None or (mask is not None and mask.dim() <= 4 and _is_mask(mask, found))
+
+
+def _is_mask(mask: Any, found: Spelled) -> bool:
+    import torch
+
+    return bool(mask.dtype == torch.bool) if found.leaves_out else bool(mask.is_floating_point())
+
+
+def _replace(graph: "Graph", found: Spelled) -> None:
+    import torch
+
+    with graph.inserting_before(found.output):
+        key = graph.call_method("transpose", (found.key_t, -2, -1))
+        mask = found.mask
+        if mask is not None and found.leaves_out:
+            mask = graph.call_method("logical_not", (mask,))
+        elif mask is not None:
+            mask = graph.call_method("to", (mask, _known(found.query).dtype))
+        options: dict[str, Any] = {"attn_mask": mask, "dropout_p": found.rate, "scale": found.scale}
+        attention: Any = torch.nn.functional.scaled_dot_product_attention
+        new = graph.call_function(attention, (found.query, key, found.value), options)
+    new.meta.update(found.output.meta)
+    found.output.replace_all_uses_with(new)
+    graph.erase_node(found.output)
+
+
+def masks_named(graph: "Graph") -> None:
+    """A constant mask that leaves nothing out is none, and one that leaves the future out is called causal: with a mask
+    there is no flash attention.
+    """
+    for node in attention_nodes(graph):
+        mask = _constant(argument(node, 3, "attn_mask"))
+        if mask is None or str(mask.dtype) != "torch.bool":
+            continue
+        causal = not bool(mask.all())
+        if not causal or _is_causal(mask, node):
+            set_argument(node, 3, "attn_mask", None)
+            set_argument(node, 5, "is_causal", causal)
+
+
+def _is_causal(mask: Any, node: "Node") -> bool:
+    """As many queries as there are values, and each sees those up to its own."""
+    query, value = (_known(argument(node, place, name)) for place, name in ((0, "query"), (2, "value")))
+    if query is None or value is None or not mask.shape[-2] == mask.shape[-1] == query.shape[-2] == value.shape[-2]:
+        return False
+    return bool((mask == mask.new_ones(mask.shape[-2:]).tril()).all())
+
+
+def _constant(node: Any) -> Any:
+    """The value of a node that depends on no input, computed; None where it does."""
+    from torch.fx import Node
+    from torch.fx.node import map_arg
+
+    if not isinstance(node, Node):
+        return None
+    if node.op not in ("call_function", "call_method") or str(node.target).endswith("_"):  # what writes is no constant
+        return None
+    values = {one: _constant(one) for one in node.all_input_nodes}
+    if any(value is None for value in values.values()):
+        return None
+    args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+    if isinstance(node.target, str):
+        return getattr(args[0], node.target)(*args[1:], **kwargs)
+    return node.target(*args, **kwargs)
+
+
+# **** reading a traced graph ****
+
+
+def attention_nodes(graph: "Graph") -> "list[Node]":
+    import torch
+
+    return list(graph.find_nodes(op="call_function", target=torch.nn.functional.scaled_dot_product_attention))
+
+
+def argument(node: "Node", place: int, name: str, default: Any = None) -> Any:
+    return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
+
+
+def set_argument(node: "Node", place: int, name: str, value: Any) -> None:
+    if len(node.args) > place:
+        node.update_arg(place, value)
+    else:
+        node.update_kwarg(name, value)
+
+
+def _calls(node: Any, *names: str) -> bool:
+    """A function or method of one of these names, whoever offers it."""
+    op = getattr(node, "op", None)
+    name = node.target if op == "call_method" else getattr(getattr(node, "target", None), "__name__", None)
+    return op in ("call_method", "call_function") and name in names
+
+
+def _known(node: Any) -> Any:
+    """The tensor that it stands for, without data."""
+    return getattr(node, "meta", {}).get("example_value")
+
+
+def _is_product(node: Any) -> bool:
+    return _calls(node, "matmul", "bmm") and len(node.args) == 2
+
+
+def _is_along_last(softmax: "Node") -> bool:
+    dim = softmax.kwargs.get("dim", softmax.args[1] if len(softmax.args) > 1 else None)
+    known = _known(softmax)
+    return bool(dim == -1 or (known is not None and dim == known.dim() - 1))
+
+
+def _uncast(node: Any) -> Any:
+    """Behind a change of type: a fused kernel computes scores in fp32 anyway."""
+    while _calls(node, "to", "float", "type_as") and _known(node) is not None and _known(node).is_floating_point():
+        node = node.args[0]
+    return node
+
+
+def _undropped(node: Any) -> tuple[float, Any]:
+    if not _calls(node, "dropout"):
+        return 0.0, node
+    given = {**dict(zip(("input", "p", "training"), node.args, strict=False)), **node.kwargs}
+    return (float(given["p"]) if given["training"] else 0.0), given["input"]
+
+
+def _unmasked(scores: Any) -> tuple[Any, Any, bool]:
+    """Scores before a mask: filled with minus infinity, or added to. A finite number is not what a mask means: where
+    everything is left out it gives equal weights.
+    """
+    if _calls(scores, "masked_fill", "masked_fill_") and scores.args[2:] == (-math.inf,):
+        return scores.args[0], scores.args[1], True
+    if _calls(scores, "add", "iadd") and len(scores.args) == 2 and _known(scores.args[1]) is not None:
+        return scores.args[0], scores.args[1], False
+    return scores, None, False
+
+
+def _unscaled(scores: Any) -> tuple[float, Any]:
+    if not _calls(scores, "mul", "truediv", "div") or len(scores.args) != 2:
+        return 1.0, scores
+    one, other = scores.args
+    if isinstance(other, float | int):
+        return (float(other) if _calls(scores, "mul") else 1 / other), one
+    return (float(one), other) if isinstance(one, float | int) and _calls(scores, "mul") else (1.0, scores)

@@ -1,0 +1,69 @@
+"""Capturing a whole step in a CUDA graph, so that the host asks for it by one call."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.machine.restore import without_garbage_collection
+from gobrrr.timing.state import preserved
+from gobrrr.treat.edit import attribute, swap_off, swap_on
+from gobrrr.treat.subject import Subject
+
+if TYPE_CHECKING:
+    import torch
+
+WARM_UP = 3
+"""Steps on a stream of its own before: what is allocated or tuned once must not be captured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    replay: Callable[[], Any]
+    gradients: "tuple[tuple[torch.Tensor, torch.Tensor | None], ...]"
+    """Of each parameter, the gradient that a replay leaves behind."""
+
+
+def captured(subject: Subject) -> Captured:
+    """The subject's step as it is treated now. What its warm-up changed is put back.
+
+    No garbage is collected meanwhile: it may hold memory of the device, which cannot be freed during a capture.
+    """
+    import torch
+
+    device = torch.device(subject.device)
+    parameters = [parameter for model in subject.models.values() for parameter in model.parameters()]
+    with preserved(subject.origin), torch.cuda.device(device):
+        aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UP):
+                subject.run()
+        torch.cuda.current_stream(device).wait_stream(aside)
+        torch.cuda.synchronize(device)
+        graph = torch.cuda.CUDAGraph()
+        with unnoticed(), without_garbage_collection(), torch.cuda.graph(graph, stream=aside):
+            result = subject.run()
+        gradients = tuple((parameter, parameter.grad) for parameter in parameters)
+
+    def replay() -> Any:
+        graph.replay()
+        return result
+
+    return Captured(replay, gradients)
+
+
+@contextmanager
+def unnoticed() -> Iterator[None]:
+    """A step must go the way that it goes when it runs, and some ask whether they are captured to go another.
+
+    transformers builds a dense mask then, with which flash attention is lost. A step that reads no values decides from
+    shapes alone, so what it decides when it runs holds; and one that reads values cannot be captured.
+    """
+    import torch
+
+    edits = swap_on([attribute(torch.cuda, "is_current_stream_capturing", lambda: False)])
+    try:
+        yield
+    finally:
+        swap_off(edits)

@@ -1,0 +1,88 @@
+"""A Chart: what is known of a subject when a treatment is weighed: its Exam, the diagnosis, and what it is made of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from gobrrr.diagnose.attribute import Attributed, attribute, queued_gaps_s
+from gobrrr.diagnose.counterfactual import Sides, at_stake
+from gobrrr.diagnose.diagnosis import limiter
+from gobrrr.diagnose.findings import FINDINGS, Case
+from gobrrr.diagnose.fusion import fused_floor
+from gobrrr.exam import Exam
+from gobrrr.treat.subject import Subject
+from gobrrr.treat.treatment import Forecast
+from gobrrr.work.op import Op, OpClass, Phase
+
+REACHED = 0.8
+"""Of the bandwidth that a generated or fused kernel attains, as a rule: what a floor has to be divided by."""
+
+UNSURE = 0.5
+"""Of a predicted gain, what comes of it at worst as a rule."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    exam: Exam
+    subject: Subject
+
+    @cached_property
+    def case(self) -> Case:
+        exam, (kernels, _) = self.exam, attribute(self.exam)
+        busy_s = sum(one.seconds for one in kernels)
+        host_s = max(0.0, exam.step_s - busy_s) if exam.serial else exam.host_s
+        gaps_s = 0.0 if exam.serial else queued_gaps_s(exam.kernels, exam.gap_before_s)
+        device_s = min(exam.step_s, busy_s + gaps_s)
+        floors = None if exam.program is None else fused_floor(exam.program, exam.ceilings)
+        sides = Sides(host_s, device_s, exam.serial)
+        return Case(exam, tuple(kernels), sides, limiter(host_s, device_s, exam.step_s), floors)
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.subject.device.startswith("cuda")
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        return () if self.exam.program is None else self.exam.program.ops
+
+    @property
+    def trains(self) -> bool:
+        return any(op.phase is Phase.BACKWARD for op in self.ops)
+
+    def kernels(self, wanted: Callable[[Op], bool]) -> list[Attributed]:
+        """Those that did an op of the program that is wanted."""
+        return [
+            one
+            for one in self.case.kernels
+            if any(wanted(self.ops[op]) for op in one.kernel.fused_from or () if op < len(self.ops))
+        ]
+
+    def forecast(self, *, device_s: float = 0.0, host_s: float = 0.0, most_device_s: float | None = None) -> Forecast:
+        """Of a change that takes so much off device and host, and off the device no more than the most."""
+        likely, most = (
+            self._speedup(one, host_s) for one in (device_s, device_s if most_device_s is None else most_device_s)
+        )
+        return Forecast(likely, self._speedup(UNSURE * device_s, UNSURE * host_s), max(likely, most))
+
+    def _speedup(self, device_s: float, host_s: float) -> float:
+        stake = at_stake(self.case.sides, device_less_s=device_s, host_less_s=host_s) or 0.0
+        return self.exam.step_s / max(self.exam.step_s - stake, 1e-3 * self.exam.step_s)
+
+    def device_s_of(self, code: str) -> float:
+        """What a finding has at stake on the device; 0 where it finds nothing."""
+        stake = FINDINGS[code].run(self.case)
+        return 0.0 if stake is None else stake.device_seconds or 0.0
+
+    # **** what fusing would save ****
+
+    @cached_property
+    def fusable_s(self) -> float:
+        """Device seconds above the fused floor in kernels that multiply nothing."""
+        took_s = sum(one.seconds for one in self.case.kernels if one.cls is not OpClass.CONTRACTION)
+        return max(0.0, took_s - self._unmultiplied_floor_s)
+
+    @property
+    def _unmultiplied_floor_s(self) -> float:
+        groups = () if self.case.fused is None else self.case.fused.groups
+        plain = [one for one in groups if not any(self.ops[op].cls is OpClass.CONTRACTION for op in one.group.ops)]
+        return sum(one.seconds or 0.0 for one in plain)

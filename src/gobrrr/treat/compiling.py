@@ -1,0 +1,134 @@
+"""torch.compile as treatments use it: in place, with options, and attention called as eager calls it.
+
+The one file of `treat/` that knows torch.compile's insides; `tests/test_treat_attention.py` says what is assumed.
+
+A model that asks whether it is being traced may decide otherwise when it is: transformers then builds a dense mask that
+all of a batch passes, and with a mask flash attention is lost. But where a step reads no values, its decisions follow
+from shapes alone, so that what eager decided holds for every input of these shapes. So eager's calls of attention are
+noted in their order, and in the traced graph each call with a mask that eager had not gets eager's arguments.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.timing.state import preserved
+from gobrrr.treat.attention import argument, attention_nodes, set_argument
+from gobrrr.treat.edit import Edit, attribute
+from gobrrr.treat.observe import idle_optimizers
+from gobrrr.treat.subject import Subject
+
+if TYPE_CHECKING:
+    import torch
+
+MANY = 256
+"""Versions of a function that may be compiled: with and without dropout, for every plan that is tried."""
+
+
+@contextmanager
+def patient_compiler() -> Iterator[None]:
+    """Many plans are compiled one after the other: none of them may be the one too many, or be made for all sizes."""
+    from torch._dynamo import config
+
+    with config.patch(recompile_limit=MANY, accumulated_recompile_limit=8 * MANY, automatic_dynamic_shapes=False):
+        yield
+
+
+def compiled(module: "torch.nn.Module", **how: Any) -> Edit:
+    """As `module.compile` does it, which keeps the names of parameters: the module's call is compiled."""
+    import torch
+
+    return attribute(module, "_compiled_call_impl", torch.compile(module._call_impl, **how))  # noqa: SLF001
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionCall:
+    """What of a call of scaled_dot_product_attention a program decides."""
+
+    masked: bool
+    causal: bool
+
+
+def eager_attention(subject: Subject) -> list[AttentionCall] | None:
+    """The step's calls of attention, in their order, as they are when nobody compiles; None if it reads values.
+
+    An optimizer's reading of its own numbers decides nothing about the model.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    calls: list[AttentionCall] = []
+    read: list[str] = []
+
+    class Calls(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            del types
+            if func is torch.nn.functional.scaled_dot_product_attention:
+                calls.append(_attention_call(*args, **(kwargs or {})))
+            return func(*args, **(kwargs or {}))
+
+    class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            del types
+            if func is torch.ops.aten._local_scalar_dense.default:  # noqa: SLF001 (an op's name)
+                read.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with preserved(subject.origin), idle_optimizers(subject), Calls(), Reads():  # type: ignore[no-untyped-call]
+        subject.run()
+    return None if read else calls
+
+
+def _attention_call(*args: Any, **kwargs: Any) -> AttentionCall:
+    """By its signature: query, key, value, attn_mask, dropout_p, is_causal."""
+    given = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | kwargs
+    return AttentionCall(given.get("attn_mask") is not None, bool(given.get("is_causal")))
+
+
+Pass = Callable[["torch.fx.Graph"], None]
+"""Changes a traced graph in place, before gradients are made."""
+
+
+def as_eager(calls: list[AttentionCall]) -> Pass:
+    """Attention of the traced graph called as eager calls it, if both call it as often."""
+
+    def change(graph: "torch.fx.Graph") -> None:
+        nodes = attention_nodes(graph)
+        if len(nodes) == len(calls):
+            for node, call in zip(nodes, calls, strict=True):
+                if not call.masked and argument(node, 3, "attn_mask") is not None:
+                    set_argument(node, 3, "attn_mask", None)
+                    set_argument(node, 5, "is_causal", call.causal)
+
+    return change
+
+
+def inductor_after(*passes: Pass, **options: Any) -> Callable[..., Any]:
+    """Inductor as torch.compile's backend, on graphs that these passes have changed first.
+
+    What a pass left without use stays in the graph: here it may still write somewhere, and Inductor knows when not.
+    """
+    from torch._inductor.compile_fx import compile_fx
+
+    def backend(graph_module: "torch.fx.GraphModule", inputs: list["torch.Tensor"]) -> Any:
+        return compile_fx(_changed(graph_module, passes), inputs, config_patches=options)
+
+    return backend
+
+
+def eager_after(*passes: Pass) -> Callable[..., Any]:
+    """The traced graph as it is, after these passes."""
+
+    def backend(graph_module: "torch.fx.GraphModule", _inputs: list["torch.Tensor"]) -> Any:
+        return _changed(graph_module, passes).forward
+
+    return backend
+
+
+def _changed(graph_module: "torch.fx.GraphModule", passes: tuple[Pass, ...]) -> "torch.fx.GraphModule":
+    for change in passes:
+        change(graph_module.graph)
+    graph_module.recompile()
+    return graph_module

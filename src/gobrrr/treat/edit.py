@@ -1,0 +1,105 @@
+"""An Edit: one reversible change of one place. It holds the value that is not there now, and swaps the two.
+
+Whatever a treatment does is a sequence of edits, so that undoing it is the same sequence backwards, and switching
+between treated and untreated costs nothing: what was compiled or captured stays ready in the edit's hand.
+"""
+
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.timing.state.undo import put_all_back
+
+if TYPE_CHECKING:
+    import torch
+
+ABSENT = object()
+"""Stands for no value where None is one."""
+
+
+class Edit:
+    """Swapped an odd number of times it is in force."""
+
+    __slots__ = ("_read", "_value", "_write")
+
+    def __init__(self, read: Callable[[], Any], write: Callable[[Any], object], value: Any) -> None:
+        self._read, self._write, self._value = read, write, value
+
+    def swap(self) -> None:
+        there = self._read()
+        self._write(self._value)
+        self._value = there
+
+
+def attribute(owner: object, name: str, value: Any) -> Edit:
+    """Of the object itself: what its class offers under that name is no value of its own."""
+
+    def read() -> Any:
+        if name in vars(owner):
+            return vars(owner)[name]
+        return ABSENT if hasattr(type(owner), name) or not hasattr(owner, name) else getattr(owner, name)
+
+    def write(new: Any) -> None:
+        if new is ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, new)
+
+    return Edit(read, write, value)
+
+
+def item(mapping: MutableMapping[Any, Any], key: Any, value: Any) -> Edit:
+    def write(new: Any) -> None:
+        if new is ABSENT:
+            del mapping[key]
+        else:
+            mapping[key] = new
+
+    return Edit(lambda: mapping.get(key, ABSENT), write, value)
+
+
+def number(mapping: MutableMapping[Any, Any], key: Any, tensor: "torch.Tensor") -> Edit:
+    """A number, or tensor of one, in other clothes: whoever is put there takes over what the other has become."""
+    import torch
+
+    def write(new: Any) -> None:
+        there = mapping[key]
+        if isinstance(new, torch.Tensor):
+            mapping[key] = new.fill_(float(there))
+        elif float(there) != float(torch.tensor(new, dtype=there.dtype)):  # else it is the same but for rounding
+            mapping[key] = float(there)
+        else:
+            mapping[key] = new
+
+    return Edit(lambda: mapping[key], write, tensor)
+
+
+def data(tensor: "torch.Tensor", other: "torch.Tensor") -> Edit:
+    """Where a tensor's numbers lie: in another layout or type, with the same values."""
+
+    def write(new: "torch.Tensor") -> None:
+        new.copy_(tensor.data)
+        tensor.data = new
+
+    return Edit(lambda: tensor.data, write, other)
+
+
+def gradient(parameter: "torch.Tensor", other: "torch.Tensor | None") -> Edit:
+    return Edit(lambda: parameter.grad, lambda new: setattr(parameter, "grad", new), other)
+
+
+def swap_on(edits: Iterable[Edit]) -> list[Edit]:
+    """Each as it comes, so that what makes the next one sees it in force; none of them if one fails."""
+    done: list[Edit] = []
+    try:
+        for edit in edits:
+            edit.swap()
+            done.append(edit)
+    except BaseException:
+        swap_off(done)
+        raise
+    return done
+
+
+def swap_off(edits: Sequence[Edit]) -> None:
+    """The last one first, and all of them whatever one raises."""
+    put_all_back([edit.swap for edit in reversed(edits)])

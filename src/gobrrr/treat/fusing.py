@@ -1,0 +1,38 @@
+"""What compilers can gain, from an Exam."""
+
+from shutil import which
+
+from gobrrr.predict.host import COMPILED, COMPILED_CALL
+from gobrrr.treat.chart import REACHED, Chart
+from gobrrr.treat.treatment import Forecast, Unfit
+from gobrrr.work.op import OpClass, Phase
+
+
+def fit_to_compile(chart: Chart) -> None:
+    """Unfit where it was done, or where there is nothing to do it with."""
+    if chart.exam.dispatched:
+        raise Unfit("it is compiled already")
+    if not chart.is_cuda and which("g++") is None and which("clang++") is None:
+        raise Unfit("there is no C++ compiler here")
+
+
+def fused_forecast(chart: Chart, *, calls: int, pads: bool) -> Forecast:
+    """Kernels that multiply nothing come down to the fused floor, as far as generated code reaches the bandwidth, and
+    products whose rows begin at odd places are padded where the compiler sees them.
+
+    The host asks for one kernel a group and product instead of one an op, for a few dispatches each, and enters
+    compiled code some times; what an optimizer does is not compiled.
+    """
+    case = chart.case
+    inside = [op for op in chart.ops if op.phase is not Phase.OPTIMIZER]
+    groups = () if case.fused is None else case.fused.groups
+    own = [one for one in groups if chart.ops[one.group.ops[0]].phase is not Phase.OPTIMIZER]
+    kernels = len(own) + sum(op.cls is OpClass.CONTRACTION for op in inside)
+    entering = calls * COMPILED_CALL * (2 if chart.trains else 1)
+    host_s = len(inside) * case.op_s - (COMPILED * kernels + entering) * case.dispatch_s
+    padded_s = chart.device_s_of("B302") if pads else 0.0
+    return chart.forecast(
+        device_s=REACHED * chart.fusable_s + padded_s,
+        host_s=max(0.0, host_s),
+        most_device_s=chart.fusable_s + padded_s,
+    )

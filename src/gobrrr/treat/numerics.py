@@ -1,0 +1,211 @@
+"""Whether numbers are still right: each tensor beside the same in eager mode and beside a more exact reference.
+
+Eager is no measure of truth: in bf16 it is often the worse of the two. So a tensor passes if it is as near to a
+reference in fp64 as eager is, up to a small factor. That is PyTorch's own rule for its compilers, and the factors are
+theirs: chance weighs more in tensors of few elements.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from gobrrr.treat.treatment import Numerics
+
+if TYPE_CHECKING:
+    import torch
+
+FACTORS = ((10, 10.0), (500, 8.0))
+"""Of eager's own error, by number of elements up to which."""
+FACTOR, FACTOR_HALF = 2.0, 3.0
+"""And beyond: for fp32 and wider, and for types of two bytes."""
+
+TINY = 1e-30
+
+SLACK = 1e-5
+"""Of the tensor's own size: an error nobody needs to explain in fp32, where eager happens to be exact."""
+
+EPSILONS = {"float64": 2**-52, "float32": 2**-23, "bfloat16": 2**-8, "float16": 2**-11}
+"""Of a type: what rounding one number costs at most, relative to it."""
+
+ALLOWED = {"tf32": 5e-3, "bf16": 5e-2, "fp16": 2e-2, "fp8": 0.1, "int8": 0.1}
+"""Relative error that who allows a type has allowed: some ten times what rounding once costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A tensor after a step: some of its elements, in fp64, and the size of all."""
+
+    values: "torch.Tensor"
+    norm: float
+    elements: int
+    dtype: str
+    exact: bool
+    """Integers and truth values: equal or wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    cls: str
+    worst_error: float | None
+    """Relative to the tensor's own size; of the reference where there is one, else of eager."""
+    passed: bool
+    worst: str | None = None
+    """Which tensor it is."""
+    reason: str | None = None
+    """Why it did not pass."""
+    weak: bool = False
+    """Judged by statistics or without a reference."""
+
+
+Observation = Mapping[str, Seen]
+
+
+def check(
+    eager: Observation, candidate: Observation, reference: Observation | None, cls: Numerics, allowed: str | None
+) -> Check:
+    """All tensors that eager shows, the worst named."""
+    truth = reference or {}
+    for name, base in eager.items():
+        if (wrong := _unlike(base, candidate.get(name))) is not None:
+            return Check(cls.value, None, passed=False, worst=name, reason=f"{name}: {wrong}", weak=reference is None)
+    errors = {name: Error.of(base, candidate[name], truth.get(name)) for name, base in eager.items() if not base.exact}
+    usual = _usual(errors)
+    relative = {name: error.own / max(error.size, usual[name].size, TINY) for name, error in errors.items()}
+    worst = max(relative, key=relative.__getitem__, default=None)
+    beyond = [name for name, error in errors.items() if error.is_beyond(usual[name], allowed)]
+    reason = _off(beyond[0], errors[beyond[0]], usual[beyond[0]], allowed) if beyond else None
+    error = None if worst is None else relative[worst]
+    return Check(cls.value, error, not beyond, worst, reason, weak=reference is None)
+
+
+def _unlike(base: Seen, seen: Seen | None) -> str | None:
+    """What is wrong with it whatever its numbers are."""
+    import torch
+
+    if seen is None or seen.values.shape != base.values.shape:
+        return "is missing or has another shape"
+    if bool((torch.isfinite(base.values) & ~torch.isfinite(seen.values)).any()):
+        return "is not finite"
+    if base.exact and not torch.equal(base.values, seen.values):
+        return "other integers"
+    return None
+
+
+def _usual(errors: "Mapping[str, Error]") -> "dict[str, Usual]":
+    """Of each tensor, what is usual among those of its kind: results, gradients, one moment, parameters."""
+    kinds: defaultdict[str, list[Error]] = defaultdict(list)
+    for name, error in errors.items():
+        kinds[kind_of(name)].append(error)
+    found = {kind: Usual.of(some) for kind, some in kinds.items()}
+    return {name: found[kind_of(name)] for name in errors}
+
+
+def kind_of(name: str) -> str:
+    """`exp_avg of model.weight` is an exp_avg, `result0.logits` a result, `model.weight` a parameter."""
+    kind, of, _ = name.partition(" of ")
+    return kind if of else "result" if name.startswith("result") else "parameter"
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """Of one tensor, all root mean squares in its own unit."""
+
+    size: float
+    own: float
+    eagers: float
+    """Of eager; without a reference there is none but rounding."""
+    rounding: float
+    factor: float
+    norms_apart: float
+    """By how much the sizes of the whole tensors differ, over the root of their elements' number."""
+
+    @classmethod
+    def of(cls, base: Seen, seen: Seen, truth: Seen | None) -> "Error":
+        right = base if truth is None else truth
+        size = _rms(right.values)
+        return cls(
+            size=size,
+            own=_rms(seen.values - right.values),
+            eagers=_rms(base.values - right.values),
+            rounding=EPSILONS.get(base.dtype, EPSILONS["float32"]) * size,
+            factor=factor(base),
+            norms_apart=abs(seen.norm - right.norm) / math.sqrt(max(1, base.elements)),
+        )
+
+    def limit(self, usual: "Usual", allowed: str | None) -> float:
+        """What is zero but for rounding has no size of its own to be measured by: there the usual error counts."""
+        if allowed is not None:
+            return ALLOWED[allowed] * max(self.size, usual.size)
+        return self.factor * max(self.eagers, usual.eagers, self.rounding) + SLACK * self.size
+
+    def is_beyond(self, usual: "Usual", allowed: str | None) -> bool:
+        """By the elements that were looked at; and by the whole, whose size cannot differ by more than its error."""
+        return max(self.own, self.norms_apart) > self.limit(usual, allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Of the tensors of one kind, the median."""
+
+    size: float
+    eagers: float
+
+    @classmethod
+    def of(cls, errors: Sequence[Error]) -> "Usual":
+        return cls(median(error.size for error in errors), median(error.eagers for error in errors))
+
+
+def _off(name: str, error: Error, usual: Usual, allowed: str | None) -> str:
+    size = max(error.size, TINY)
+    worse = max(error.own, error.norms_apart)
+    return (
+        f"{name}: off by {worse / size:.1e} of its size, eager by {error.eagers / size:.1e}, "
+        f"allowed {error.limit(usual, allowed) / size:.1e}"
+    )
+
+
+def factor(base: Seen) -> float:
+    number = base.values.numel()
+    for most, times in FACTORS:
+        if number <= most:
+            return times
+    return FACTOR_HALF if base.dtype in ("bfloat16", "float16") else FACTOR
+
+
+def _rms(values: "torch.Tensor") -> float:
+    finite = values[values.isfinite()]
+    return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+
+
+def check_distribution(eager: Sequence[Observation], candidate: Sequence[Observation], cls: Numerics) -> Check:
+    """Of what is random on purpose: the means of several draws of either lie as near as chance allows."""
+    worst, where = 0.0, None
+    for name in eager[0]:
+        if name.startswith("result"):
+            distance = _distance([_mean(one[name]) for one in eager], [_mean(one[name]) for one in candidate])
+            if distance >= worst:
+                worst, where = distance, name
+    wrong = None if worst <= SIGMAS else f"{where}: its mean is {worst:.1f} standard errors from eager's"
+    return Check(cls.value, None, wrong is None, where, wrong, weak=True)
+
+
+SIGMAS = 6.0
+"""Standard errors between two means of eight draws each, beyond which it is no chance: once in some ten thousand."""
+
+
+def _mean(seen: Seen) -> float:
+    return float(seen.values.mean()) if seen.values.numel() else 0.0
+
+
+def _distance(one: list[float], other: list[float]) -> float:
+    """Welch's t, less what rounding may have moved."""
+    means = [sum(values) / len(values) for values in (one, other)]
+    variances = [
+        sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)
+        for values, mean in zip((one, other), means, strict=True)
+    ]
+    apart = max(0.0, abs(means[0] - means[1]) - SLACK * max(map(abs, means)))
+    return apart / math.sqrt(sum(variances)) if sum(variances) else math.inf if apart else 0.0

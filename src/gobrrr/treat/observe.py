@@ -1,0 +1,200 @@
+"""Observing a step: what it gave back, which gradients it made, and everything that it left changed."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from gobrrr.timing.state import preserved
+from gobrrr.timing.state.reach import reached
+from gobrrr.treat.edit import Edit, attribute, swap_off, swap_on
+from gobrrr.treat.numerics import Observation, Seen
+from gobrrr.treat.subject import Subject
+
+if TYPE_CHECKING:
+    import torch
+
+Watched: TypeAlias = Mapping[str, Callable[[], "torch.Tensor"]]
+"""What a step changes, by name: where it is to be found, for a treatment may put another tensor there."""
+
+SAMPLE = 1 << 16
+"""Elements of a tensor that are kept, evenly spread: enough for its error, and of its whole the size is kept too."""
+
+STEPS = 2
+"""Whose effect is observed: of what is frozen by mistake, as a count of steps in a captured graph, two show it."""
+
+
+def observed(subject: Subject, seed: int, watched: Watched, *, random: int | None = None) -> Observation:
+    """What the step does from here, on fresh inputs drawn by the seed. Everything is put back.
+
+    Random numbers are drawn by the same seed, or by another.
+    """
+    with preserved(subject.origin):
+        _draw(subject, seed, random)
+        return _effects(subject, watched)
+
+
+def gradients(subject: Subject, step: Callable[[], Any], seed: int) -> Observation:
+    """Those that the step makes, with its optimizers told to do nothing. Everything is put back."""
+    with preserved(subject.origin), idle_optimizers(subject):
+        _draw(subject, seed)
+        step()
+        return {
+            f"gradient of {root}.{name}": seen(parameter.grad)
+            for root, model in subject.models.items()
+            for name, parameter in model.named_parameters()
+            if parameter.grad is not None
+        }
+
+
+@contextmanager
+def idle_optimizers(subject: Subject) -> Iterator[None]:
+    """Steps leave their gradients behind."""
+    edits = [
+        attribute(owner, name, lambda *_args, **_kwargs: None)
+        for owner, names in (
+            *((optimizer, ("step", "zero_grad")) for optimizer in subject.optimizers),
+            *((model, ("zero_grad",)) for model in subject.models.values()),
+        )
+        for name in names
+    ]
+    with _in_force(edits):
+        yield
+
+
+@contextmanager
+def without_dropout(subject: Subject) -> Iterator[bool]:
+    """Dropout modules pass everything on; gives whether there are any."""
+    from torch.nn.modules.dropout import _DropoutNd
+
+    modules = [module for _, module in subject.modules() if isinstance(module, _DropoutNd) and module.p]
+    with _in_force([attribute(module, "p", 0.0) for module in modules]):
+        yield bool(modules)
+
+
+@contextmanager
+def _in_force(edits: list[Edit]) -> Iterator[None]:
+    swap_on(edits)
+    try:
+        yield
+    finally:
+        swap_off(edits)
+
+
+def changing(subject: Subject) -> Watched:
+    """The tensors that a step leaves changed: parameters, moments, statistics, caches."""
+    import torch
+
+    places = _places(subject)
+    tensors = [thing for thing in reached(subject.origin) if isinstance(thing, torch.Tensor) and _plain(thing)]
+    with preserved(subject.origin):
+        before = [tensor.detach().clone() for tensor in tensors]
+        subject.step()
+        changed = [not _same(tensor, old) for tensor, old in zip(tensors, before, strict=True)]
+    kept = [tensor for tensor, has in zip(tensors, changed, strict=True) if has]
+    return dict(
+        places.get(id(tensor), (f"tensor {number}", partial(_itself, tensor))) for number, tensor in enumerate(kept)
+    )
+
+
+def _itself(tensor: "torch.Tensor") -> "torch.Tensor":
+    return tensor
+
+
+def _places(subject: Subject) -> dict[int, tuple[str, Callable[[], "torch.Tensor"]]]:
+    """Of each tensor a name, and how to find what stands in its place."""
+    found: dict[int, tuple[str, Callable[[], torch.Tensor]]] = {}
+    for root, model in subject.models.items():
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            found[id(tensor)] = f"{root}.{name}", partial(_itself, tensor)
+    for optimizer in subject.optimizers:
+        for parameter, state in optimizer.state.items():
+            owner = found.get(id(parameter), ("a parameter",))[0]
+            found |= {id(value): (f"{key} of {owner}", partial(state.get, key)) for key, value in state.items()}
+    return found
+
+
+def _plain(tensor: "torch.Tensor") -> bool:
+    import torch
+
+    return tensor.layout is torch.strided and not tensor.is_nested and tensor.device.type != "meta"
+
+
+def _same(one: "torch.Tensor", other: "torch.Tensor") -> bool:
+    import torch
+
+    return one.shape == other.shape and torch.equal(one.detach(), other)
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, "torch.Tensor"]]:
+    """Tensors in a result: of containers and of objects that list themselves, as a model's output."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from flat(one, f"{name}.{key}")
+    elif isinstance(value, list | tuple):
+        for number, one in enumerate(value):
+            yield from flat(one, f"{name}[{number}]")
+
+
+def seen(tensor: "torch.Tensor") -> Seen:
+    import torch
+
+    with torch.no_grad():
+        whole = torch.view_as_real(tensor) if tensor.is_complex() else tensor.detach()
+        exact = not whole.is_floating_point()
+        every = max(1, whole.numel() // SAMPLE)
+        some = whole.flatten()[::every].to("cpu", torch.float64, copy=True)  # what it is a view of will change
+        norm = float(torch.linalg.vector_norm(whole, dtype=torch.float64)) if not exact and whole.numel() else 0.0
+        return Seen(some, norm, whole.numel(), str(whole.dtype).removeprefix("torch."), exact)
+
+
+def redraw(inputs: "list[torch.Tensor]", seed: int) -> None:
+    """Fresh inputs: the same numbers in another order, so that all of them are as valid as before.
+
+    In place, because a captured graph reads them where they lie. Truth values stay: a mask without a one is no input.
+    """
+    import torch
+
+    with torch.no_grad():
+        for tensor in inputs:
+            if tensor.numel() > 1 and tensor.dtype is not torch.bool and _plain(tensor) and tensor.is_leaf:
+                generator = torch.Generator().manual_seed(seed)
+                order = torch.randperm(tensor.numel(), generator=generator).to(tensor.device)
+                tensor.copy_(tensor.flatten()[order].reshape(tensor.shape))
+
+
+def exact_observation(subject: Subject, seed: int, watched: Watched) -> Observation | None:
+    """Effects and gradients of the same step computed in fp64; None where it does not run so."""
+    try:
+        with preserved(subject.origin):
+            widen(subject)
+            return {**observed(subject, seed, watched), **gradients(subject, subject.step, seed)}
+    except (RuntimeError, TypeError, ValueError):
+        return None
+
+
+def _draw(subject: Subject, seed: int, random: int | None = None) -> None:
+    import torch
+
+    torch.manual_seed(seed if random is None else random)
+    redraw(subject.inputs, seed)
+
+
+def _effects(subject: Subject, watched: Watched) -> dict[str, Seen]:
+    found: dict[str, Seen] = {}
+    for number in range(STEPS):
+        found |= {f"result{number}{name}": seen(one) for name, one in flat(subject.step())}
+    return found | {name: seen(find()) for name, find in watched.items()}
+
+
+def widen(subject: Subject) -> None:
+    """Every floating tensor of more than one number that the step reaches, in fp64."""
+    import torch
+
+    for thing in reached(subject.origin):
+        if isinstance(thing, torch.Tensor) and thing.is_floating_point() and thing.dim() and _plain(thing):
+            thing.data = thing.data.double()

@@ -1,0 +1,95 @@
+"""Outcomes: what was tried and what came of it, as plain data. What `treat --json` prints; no torch here."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from gobrrr.treat.numerics import Check
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Ratios are of the step before this treatment to the step with it."""
+
+    treatment: str
+    title: str
+    sites: tuple[str, ...]
+    predicted: float
+    measured: float
+    low: float
+    high: float
+    step_s: float
+    numerics: Check
+    compile_s: float
+    """What its first steps cost."""
+    break_even_steps: float | None
+    """After so many steps that cost is won back."""
+    memory_bytes: int | None
+    by_hand: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    treatment: str
+    reason: str
+    predicted: float
+    measured: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotTried:
+    treatment: str
+    bound: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrescribedDose:
+    treatment: str
+    sites: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prescription:
+    """What to apply, to what, and where it was proven."""
+
+    SCHEMA: ClassVar[str] = "prescription"
+    VERSION: ClassVar[int] = 1
+
+    target: str
+    made_at: str
+    torch: str
+    device: str
+    model: str
+    """A fingerprint of the models' parameters: names, shapes and types."""
+    doses: tuple[PrescribedDose, ...]
+    predicted: float
+    measured: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Treated:
+    """What `gobrrr treat` found."""
+
+    SCHEMA: ClassVar[str] = "treat"
+    VERSION: ClassVar[int] = 1
+
+    target: str
+    machine: str
+    baseline_s: float
+    treated_s: float
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    predicted_speedup: float
+    compulsory_floor_s: float | None
+    fused_floor_s: float | None
+    memory_before_bytes: int | None
+    memory_after_bytes: int | None
+    spent_s: float
+    kept: tuple[Kept, ...]
+    rejected: tuple[Rejected, ...]
+    not_tried: tuple[NotTried, ...]
+    prescription: Prescription
+    warnings: tuple[str, ...] = field(default=())

@@ -1,0 +1,104 @@
+"""A Prescription: made of a plan that proved itself, and applied to a model and its optimizer elsewhere."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gobrrr import schema
+from gobrrr.errors import BadInput
+from gobrrr.treat.outcome import PrescribedDose, Prescription
+from gobrrr.treat.subject import Subject, examined_subject
+from gobrrr.treat.treatment import TREATMENTS, Dose, Plan, graphless
+
+if TYPE_CHECKING:
+    import torch
+
+
+FIRST_STEPS = 2
+
+
+def doses_of(named: Iterable[tuple[str, tuple[str, ...]]]) -> Plan:
+    import gobrrr.treat.treatments  # noqa: F401 (registers them)
+
+    found = []
+    for name, sites in named:
+        if name not in TREATMENTS:
+            raise BadInput(f"there is no treatment {name!r}: upgrade gobrrr")
+        found.append(Dose(TREATMENTS[name], sites))
+    return tuple(found)
+
+
+def prescribed(plan: Iterable[Dose]) -> tuple[PrescribedDose, ...]:
+    return tuple(PrescribedDose(dose.treatment.name, dose.sites) for dose in plan)
+
+
+def fingerprint_of(models: "Mapping[str, torch.nn.Module]") -> str:
+    """Of what the models are made of: names, shapes and types of their parameters."""
+    lines = [
+        f"{root}.{name} {tuple(parameter.shape)} {parameter.dtype}"
+        for root, model in models.items()
+        for name, parameter in model.named_parameters()
+    ]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+@dataclass(slots=True)
+class Applied:
+    """A prescription in force on a model. `step` is for what holds the whole step; `undo` ends all of it."""
+
+    subject: Subject
+    of_step: Plan
+
+    def step(self, step: Callable[[], Any]) -> Callable[[], Any]:
+        """The step to call from now on. A captured one reads each batch from the same tensors: copy into those.
+
+        Before it is captured it is run twice, and these steps count: what an optimizer makes in its first step has to
+        be there.
+        """
+        self.subject.step = self.subject.origin = step
+        for _ in range(FIRST_STEPS if self.of_step else 0):
+            step()
+        self.subject.become((*self.subject.plan, *self.of_step))
+        return self.subject.run
+
+    def undo(self) -> None:
+        self.subject.end()
+
+
+def apply(
+    prescription: "Prescription | str | Path",
+    model: "torch.nn.Module",
+    optimizer: "torch.optim.Optimizer | None" = None,
+) -> Applied:
+    """Applies what was prescribed for this very model, or refuses and says why."""
+    found = prescription if isinstance(prescription, Prescription) else schema.read(Prescription, Path(prescription))
+    subject = examined_subject(_no_step, _holding(model, optimizer))
+    refuse_others(found, subject)
+    doses = doses_of((dose.treatment, dose.sites) for dose in found.doses)
+    subject.become(graphless(doses))
+    return Applied(subject, doses[len(graphless(doses)) :])
+
+
+def _no_step() -> None:
+    raise BadInput("this prescription needs the step: step = gobrrr.apply(...).step(step)")
+
+
+def _holding(*things: object) -> Callable[[], object]:
+    return lambda: things
+
+
+def refuse_others(prescription: Prescription, subject: Subject) -> None:
+    """What was proven on one model, torch and device says nothing about others."""
+    import torch
+
+    from gobrrr.machine import identify
+
+    for what, was, here in (
+        ("model", prescription.model, fingerprint_of(subject.models)),
+        ("torch", prescription.torch, torch.__version__),
+        ("device", prescription.device, identify(subject.device).name),
+    ):
+        if was != here:
+            raise BadInput(f"the prescription is for another {what} ({was}, here {here}): run gobrrr treat again")

@@ -1,0 +1,102 @@
+"""A race: is the treated step faster than the untreated one? Both in turn, so that a drift hits both alike."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gobrrr.stats import Comparison, Sample, compare
+from gobrrr.timing.clock import Clock
+from gobrrr.timing.steady import StepEffort, steps_per_window, sync_s, timed, warm_up
+from gobrrr.workload import Step
+
+LEAST_BLOCKS, MOST_BLOCKS = 5, 25
+
+NARROW = 0.01
+"""Half of the interval's width at which a race is decided well enough to end."""
+
+WORTH = 1.01
+"""The low end of the interval has to exceed this for a treatment to be kept."""
+
+CONTROL = 0.01
+"""How far the untreated step may lie from itself: a machine that cannot tell A from A cannot tell A from B."""
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Seconds of a step, block by block: untreated, treated, treated, untreated."""
+
+    before_s: tuple[tuple[float, float], ...]
+    after_s: tuple[tuple[float, float], ...]
+
+    @property
+    def comparison(self) -> Comparison:
+        return compare([sum(pair) for pair in self.before_s], [sum(pair) for pair in self.after_s])
+
+    @property
+    def control(self) -> Comparison:
+        """The untreated step against itself, at the two ends of each block."""
+        return compare([first for first, _ in self.before_s], [last for _, last in self.before_s])
+
+    @property
+    def step_s(self) -> float:
+        return Sample(tuple(seconds for pair in self.after_s for seconds in pair)).median
+
+    @property
+    def before_step_s(self) -> float:
+        return Sample(tuple(seconds for pair in self.before_s for seconds in pair)).median
+
+    @property
+    def is_fair(self) -> bool:
+        """The control holds 1, or misses it by less than matters."""
+        interval = self.control.interval
+        return interval.low - CONTROL <= 1 <= interval.high + CONTROL
+
+    @property
+    def is_won(self) -> bool:
+        return self.is_fair and self.comparison.interval.low > WORTH
+
+    @property
+    def is_open(self) -> bool:
+        """Too noisy: what is not known to help may yet help by more than a little."""
+        interval = self.comparison.interval
+        return not self.is_fair or (interval.low <= WORTH < interval.high and interval.width > 2 * NARROW)
+
+
+def race(
+    step: Step, clock: Clock, effort: StepEffort, to_before: Callable[[], object], to_after: Callable[[], object]
+) -> Race:
+    """`step` runs as it is treated now: the treated one first. At the end the treated one is in force."""
+    warm = warm_up(step, clock, effort)
+    to_before()
+    usual = warm_up(step, clock, effort)
+    longest_s = max(usual.settled_s, warm.settled_s)
+    number = steps_per_window(longest_s, sync_s(clock), effort)
+    before: list[tuple[float, float]] = []
+    after: list[tuple[float, float]] = []
+    began_s = clock.now_s()
+    while _goes_on(before, after, clock.now_s() - began_s, effort):
+        first = _window(step, clock, number)
+        to_after()
+        treated = _window(step, clock, number), _window(step, clock, number)
+        to_before()
+        before.append((first, _window(step, clock, number)))
+        after.append(treated)
+    to_after()
+    return Race(tuple(before), tuple(after))
+
+
+def _window(step: Step, clock: Clock, number: int) -> float:
+    """One step goes ahead: caches and clocks are then this step's own."""
+    step()
+    return timed(step, clock, number) / number
+
+
+def _goes_on(
+    before: list[tuple[float, float]], after: list[tuple[float, float]], spent_s: float, effort: StepEffort
+) -> bool:
+    if len(before) < LEAST_BLOCKS:
+        return True
+    if len(before) >= MOST_BLOCKS or spent_s >= 2 * effort.budget_s:
+        return False
+    run = Race(tuple(before), tuple(after))
+    interval = run.comparison.interval
+    return interval.width > 2 * NARROW * run.comparison.speedup or not run.is_fair

@@ -1,0 +1,205 @@
+"""The search: which treatments help, found by trying those that can, the cheapest and most promising first.
+
+What is predicted to gain too little even at its bound is not tried, and the page says so. After each treatment that is
+kept the step is examined again, because its limits have moved: a fused step may be limited by the host, a graphed one
+is by the device. Of treatments that exclude each other all that can help are tried, against the same step; and once a
+graph has taken the host out of the picture, those that lost because of it have a second chance.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from gobrrr import units
+from gobrrr.errors import GobrrrError
+from gobrrr.exam import Exam
+from gobrrr.treat.chart import Chart
+from gobrrr.treat.treatment import Dose, Forecast, Plan, Stage, Treatment, Unfit, graphless
+from gobrrr.treat.trial import Bench, Trial, trial
+
+WORTH_TRYING = 1.02
+"""Predicted at the most: below, a race could hardly show it."""
+
+REPLAY_S = 12e-6
+"""Of a captured graph, where nobody measured it."""
+
+Examine = Callable[[], Exam]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    dose: Dose
+    forecast: Forecast
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A treatment that was kept, with what was predicted and what came of it."""
+
+    candidate: Candidate
+    trial: Trial
+
+
+@dataclass
+class Search:
+    """What was found so far: it is worth something at any moment, also when the search is interrupted."""
+
+    bench: Bench
+    exam: Exam
+    """Of the step as it is treated now."""
+    examine: Examine
+    say: Say
+    treatments: tuple[Treatment, ...]
+    allowed: frozenset[str]
+    until_s: float
+    """By the bench's clock."""
+    kept: list[Step] = field(default_factory=list)
+    lost: dict[str, Step] = field(default_factory=dict)
+    """Tried and not kept, by name."""
+    passed_over: dict[str, tuple[float | None, str]] = field(default_factory=dict)
+    """Not tried: the bound, if there is one, and why."""
+    warnings: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        while (rivals := self._next()) and not self._is_spent():
+            best = self._best(rivals)
+            if best is not None:
+                self._keep(best)
+        if rivals and self._is_spent():
+            self.passed_over |= {one.dose.treatment.name: (one.forecast.high, "the budget is spent") for one in rivals}
+
+    # **** choosing ****
+
+    def _next(self) -> list[Candidate]:
+        """The most promising candidate and those that exclude it; what takes seconds before what takes minutes."""
+        candidates = sorted(self._candidates(), key=lambda one: (one.dose.treatment.compiles, -one.forecast.speedup))
+        if not candidates:
+            return []
+        group = candidates[0].dose.treatment.group
+        rivals = [one for one in candidates if group is not None and one.dose.treatment.group == group]
+        return rivals or candidates[:1]
+
+    def _candidates(self) -> Iterator[Candidate]:
+        chart, kept = Chart(self.exam, self.bench.subject), [step.candidate.dose.treatment for step in self.kept]
+        done = {treatment.name for treatment in kept} | set(self.lost)
+        groups = {treatment.group for treatment in kept} - {None}
+        self.passed_over.clear()
+        for treatment in self.treatments:
+            if treatment.name in done:
+                continue
+            if treatment.group in groups:
+                self.passed_over[treatment.name] = None, "another of its kind is kept"
+                continue
+            found = self._weighed(treatment, chart)
+            if found is not None:
+                yield found
+
+    def _weighed(self, treatment: Treatment, chart: Chart) -> Candidate | None:
+        if treatment.allow is not None and treatment.allow not in self.allowed:
+            self.passed_over[treatment.name] = None, f"changes numbers: --allow {treatment.allow}"
+            return None
+        try:
+            sites = treatment.kind.sites(chart)
+            forecast = treatment.kind.forecast(chart, sites)
+        except Unfit as unfit:
+            self.passed_over[treatment.name] = None, str(unfit)
+            return None
+        if forecast.high < WORTH_TRYING:
+            self.passed_over[treatment.name] = forecast.high, "too little to gain"
+            return None
+        return Candidate(Dose(treatment, sites), forecast)
+
+    def _is_spent(self) -> bool:
+        return self.bench.clock.now_s() >= self.until_s
+
+    # **** trying ****
+
+    def _best(self, rivals: Iterable[Candidate]) -> Step | None:
+        tried = [self._tried(one) for one in rivals if not self._is_spent()]
+        won = [step for step in tried if step.trial.reason is None]
+        best = max(won, key=_speedup, default=None)
+        for step in tried:
+            if step is not best:
+                self.lost[step.candidate.dose.treatment.name] = step
+        return best
+
+    def _tried(self, candidate: Candidate) -> Step:
+        name = candidate.dose.treatment.name
+        self.say(f"{name}, predicted {candidate.forecast.speedup:.2f}x")
+        plan = with_dose(self.bench.subject.plan, candidate.dose)
+        found = trial(self.bench, plan)
+        if found.race is None and (below := graphless(plan)) != plan and candidate.dose in below:
+            without = trial(self.bench, below)  # what cannot be captured may still be faster than what was
+            found = without if without.reason is None else found
+        return Step(candidate, found)
+
+    def _keep(self, step: Step) -> None:
+        self.bench.subject.become(step.trial.plan)
+        treatment = step.candidate.dose.treatment
+        for old in [one for one in self.kept if one.candidate.dose not in step.trial.plan]:
+            self.kept.remove(old)
+            self.lost[old.candidate.dose.treatment.name] = replaced(old, step)
+        self.kept.append(step)
+        self.lost.pop(treatment.name, None)
+        self.say(f"keeping {treatment.name}: {_speedup(step):.2f}x, {_step_time(step)} a step by now")
+        self._examine_again(step)
+        if treatment.stage is Stage.GRAPH:
+            self._second_chance()
+
+    def _second_chance(self) -> None:
+        """Without the host in the picture, what fused by another way may be the faster."""
+        for old in [step for step in self.kept if step.candidate.dose.treatment.stage is Stage.FUSION]:
+            again = [step.candidate for step in self.lost.values() if _excludes(step, old) and _was_slow(step)]
+            best = self._best(again)
+            if best is not None:
+                self._keep(best)
+
+    def _examine_again(self, step: Step) -> None:
+        """Below the graph, where there is one: what is captured cannot be counted, and takes as long as it did."""
+        subject = self.bench.subject
+        below = len(graphless(subject.plan))
+        graphed = below < len(subject.plan)
+        if step.candidate.dose.treatment.stage is not Stage.GRAPH:
+            ended = subject.end(below)
+            try:
+                self.exam = self.examine()
+            except GobrrrError as error:
+                self.warnings.append(f"{step.candidate.dose.treatment.name} could not be examined: {error}")
+            finally:
+                subject.resume(ended)
+        if graphed and step.trial.race is not None:
+            self.exam = graphed_exam(self.exam, step.trial.race.step_s)
+
+
+def with_dose(plan: Plan, dose: Dose) -> Plan:
+    """In the place of what it excludes, in the order of the stages."""
+    group = dose.treatment.group
+    others = [one for one in plan if group is None or one.treatment.group != group]
+    return tuple(sorted((*others, dose), key=lambda one: one.treatment.stage))
+
+
+def graphed_exam(exam: Exam, step_s: float) -> Exam:
+    """The same kernels, asked for by one call."""
+    return replace(exam, window_step_s=(step_s,), host_s=exam.ceilings.graph_replay_s or REPLAY_S, idle=None, syncs=())
+
+
+def replaced(old: Step, by: Step) -> Step:
+    return Step(old.candidate, replace(old.trial, reason=f"{by.candidate.dose.treatment.name} is faster in its place"))
+
+
+def _speedup(step: Step) -> float:
+    return step.trial.race.comparison.speedup if step.trial.race is not None else 0.0
+
+
+def _step_time(step: Step) -> str:
+    return units.seconds(None if step.trial.race is None else step.trial.race.step_s)
+
+
+def _excludes(step: Step, other: Step) -> bool:
+    group = step.candidate.dose.treatment.group
+    return group is not None and group == other.candidate.dose.treatment.group
+
+
+def _was_slow(step: Step) -> bool:
+    """It ran and computed right: only its time was against it."""
+    return step.trial.race is not None

@@ -1,0 +1,140 @@
+"""A Subject: the step being treated, with what it is made of and the treatments in force."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.timing.state.reach import reached
+from gobrrr.treat.edit import Edit, swap_off, swap_on
+from gobrrr.workload import Step, Workload, made_step
+
+if TYPE_CHECKING:
+    import torch
+
+    from gobrrr.treat.treatment import Dose, Plan
+
+
+@dataclass(slots=True)
+class Course:
+    """A dose in force, or ready to be: its edits."""
+
+    dose: "Dose"
+    edits: list[Edit]
+
+
+@dataclass
+class Subject:
+    """Mutable by edits alone. `step` is what is run and timed; the rest says what there is to change in it."""
+
+    step: Step
+    """As it is treated now."""
+    origin: Workload | Step
+    """What the user gave: everything that the step can change is reached from here."""
+    models: dict[str, "torch.nn.Module"]
+    """Roots: those that are no part of another, by name."""
+    optimizers: list["torch.optim.Optimizer"]
+    inputs: list["torch.Tensor"]
+    """Tensors that belong to no model and no optimizer."""
+    device: str
+    courses: list[Course] = field(default_factory=list)
+
+    def run(self) -> Any:
+        """The step, however it is treated at that moment."""
+        return self.step()
+
+    @property
+    def workload(self) -> Workload | None:
+        return self.origin if isinstance(self.origin, Workload) else None
+
+    @property
+    def plan(self) -> "Plan":
+        return tuple(course.dose for course in self.courses)
+
+    def become(self, plan: Sequence["Dose"]) -> "Turn":
+        """Treated so, and no otherwise; the Turn leads back and forth.
+
+        What both plans have in common from the first dose on stays. If a dose fails, all is as it was.
+        """
+        common = _common(self.plan, plan)
+        before = self.end(common)
+        try:
+            for dose in plan[common:]:
+                self.courses.append(Course(dose, swap_on(dose.treatment.edits(self, dose.sites))))
+        except BaseException:
+            self.end(common)
+            self.resume(before)
+            raise
+        return Turn(self, common, before, self.courses[common:])
+
+    def end(self, keep: int = 0) -> list[Course]:
+        """Swaps off all courses but the first so many, and gives them."""
+        ended, self.courses = self.courses[keep:], self.courses[:keep]
+        for course in reversed(ended):
+            swap_off(course.edits)
+        return ended
+
+    def resume(self, courses: Sequence[Course]) -> None:
+        """Swaps courses on that were ended from here: nothing is compiled or captured again."""
+        for course in courses:
+            for edit in course.edits:
+                edit.swap()
+            self.courses.append(course)
+
+    def module(self, site: str) -> "torch.nn.Module":
+        """By the name that `modules` gives it."""
+        root, _, path = site.partition(":")
+        return self.models[root].get_submodule(path)
+
+    def modules(self) -> list[tuple[str, "torch.nn.Module"]]:
+        """All, each once, as `root:path`."""
+        return [(f"{root}:{path}", module) for root, top in self.models.items() for path, module in top.named_modules()]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Between two ways in which a subject is treated, both ready."""
+
+    subject: Subject
+    keep: int
+    """Courses that both have in common."""
+    before: list[Course]
+    after: list[Course]
+
+    def to_before(self) -> None:
+        self.subject.end(self.keep)
+        self.subject.resume(self.before)
+
+    def to_after(self) -> None:
+        self.subject.end(self.keep)
+        self.subject.resume(self.after)
+
+
+def _common(one: Sequence["Dose"], other: Sequence["Dose"]) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def subject_of(factory: Callable[[], Any], device: str | None = None) -> Subject:
+    step, workload = made_step(factory)
+    origin = workload if workload is not None else step
+    return examined_subject(step, origin, device)
+
+
+def examined_subject(step: Step, origin: Workload | Step, device: str | None = None) -> Subject:
+    """What a step is made of, found by walking from it."""
+    import torch
+
+    things = reached(origin)
+    modules = [thing for thing in things if isinstance(thing, torch.nn.Module)]
+    inner = {id(part) for module in modules for part in module.modules() if part is not module}
+    models = {f"model{number or ''}": each for number, each in enumerate(m for m in modules if id(m) not in inner)}
+    optimizers = [thing for thing in things if isinstance(thing, torch.optim.Optimizer)]
+    owned = {id(thing) for owner in (*models.values(), *optimizers) for thing in reached(owner)}
+    inputs = [thing for thing in things if isinstance(thing, torch.Tensor) and id(thing) not in owned]
+    return Subject(step, origin, models, optimizers, inputs, device or _device(models, inputs))
+
+
+def _device(models: dict[str, "torch.nn.Module"], inputs: Sequence["torch.Tensor"]) -> str:
+    parameters = (parameter for model in models.values() for parameter in model.parameters())
+    first = next((tensor for tensor in (*parameters, *inputs) if tensor.device.type != "cpu"), None)
+    return "cpu" if first is None else str(first.device)

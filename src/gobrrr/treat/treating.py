@@ -1,0 +1,194 @@
+"""Treating: from a workload to what helped it. The user's objects are afterwards as they were."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from math import prod
+from typing import Any
+
+from gobrrr.diagnose.compulsory import compulsory_floor
+from gobrrr.diagnose.diagnosis import diagnose
+from gobrrr.exam import Exam
+from gobrrr.examination import examine
+from gobrrr.machine import datasheets, identify
+from gobrrr.predict.cast import cast
+from gobrrr.stats import Comparison, Interval
+from gobrrr.timing.clock import Clock, DeviceClock
+from gobrrr.timing.state import preserved
+from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort
+from gobrrr.treat import rehearsal
+from gobrrr.treat.compiling import patient_compiler
+from gobrrr.treat.memory import peak_bytes
+from gobrrr.treat.outcome import Kept, NotTried, Prescription, Rejected, Treated
+from gobrrr.treat.prescription import fingerprint_of, prescribed
+from gobrrr.treat.search import Search, Step
+from gobrrr.treat.subject import Subject, subject_of
+from gobrrr.treat.treatment import TREATMENTS, Numerics, Plan
+from gobrrr.treat.trial import Bench, raced
+from gobrrr.treat.verify import truth
+from gobrrr.workload import blamed, stdout_spared
+
+BUDGET_S = 300.0
+
+WARM_UP = 3
+"""Steps before anything is observed: they make what lives on, such as an optimizer's state."""
+
+CAST = ("tf32", "bf16", "fp16", "fp8")
+
+Say = Callable[[str], None]
+
+
+def treat(
+    factory: Callable[[], Any],
+    target: str,
+    *,
+    allow: Iterable[str] = (),
+    budget_s: float = BUDGET_S,
+    say: Say = lambda _sentence: None,
+    clock: Clock | None = None,
+    effort: StepEffort | None = None,
+) -> Treated:
+    """Examines the step, tries what can help it, and says what did. ^C ends the search and keeps what was found."""
+    import gobrrr.treat.treatments  # noqa: F401 (registers them)
+
+    subject = subject_of(factory)
+    clock = clock or DeviceClock(subject.device)
+    effort = effort or (CPU_STEP_EFFORT if subject.device == "cpu" else CUDA_STEP_EFFORT)
+    began_s = clock.now_s()
+    with preserved(subject.origin), stdout_spared(), patient_compiler():
+        for _ in range(WARM_UP):
+            blamed(subject.run, "the step")
+        say("examining the step as it is")
+        exam = examine(lambda: subject.origin, target, effort=effort)
+        say("computing what is right, in fp64 where that runs")
+        known = truth(subject)
+        rehearse = rehearsal.rehearsing(target) if rehearsal.is_a_file(target) else lambda _plan: None
+        bench = Bench(subject, clock, effort, known, rehearse, _floors(exam))
+        search = Search(
+            bench,
+            exam,
+            lambda: _examined(subject, target, effort),
+            say,
+            tuple(TREATMENTS.values()),
+            frozenset(allow),
+            began_s + budget_s,
+        )
+        before_bytes = peak_bytes(subject.run, subject.device)
+        try:
+            with suppress(KeyboardInterrupt):
+                search.run()
+            say("racing the step as it came against the step as treated")
+            return _treated(search, exam, target, _final(bench, search), before_bytes, clock.now_s() - began_s)
+        finally:
+            subject.end()
+
+
+def _examined(subject: Subject, target: str, effort: StepEffort) -> Exam:
+    with preserved(subject.origin):
+        return examine(lambda: subject.run, target, effort=effort)
+
+
+def _floors(exam: Exam) -> Callable[[Plan], float | None]:
+    """Of the program as treated: what was allowed makes products cheaper, and nothing else does."""
+    sheet = datasheets.find(exam.ceilings.device)
+
+    def floor_s(plan: Plan) -> float | None:
+        if exam.program is None or any(dose.treatment.numerics is Numerics.QUANTIZED for dose in plan):
+            return None
+        ops = exam.program.ops
+        for dose in plan:
+            if dose.treatment.allow in CAST:
+                ops = cast(ops, dose.treatment.allow)
+        return compulsory_floor(replace(exam.program, ops=ops), exam.ceilings, sheet).seconds
+
+    return floor_s
+
+
+def _final(bench: Bench, search: Search) -> Comparison:
+    """The step as it came against the step as treated, side by side once more."""
+    subject = bench.subject
+    plan = subject.plan
+    if not plan:
+        return Comparison(1.0, Interval(1.0, 1.0))
+    try:
+        with preserved(subject.origin):
+            courses = subject.end()
+            turn = subject.become(())
+            turn.after.extend(courses)
+            turn.to_after()
+            return raced(bench, turn).comparison
+    except KeyboardInterrupt:
+        comparisons = [one for step in search.kept if (one := step.trial.comparison) is not None]
+        low, high = (prod(getattr(one.interval, end) for one in comparisons) for end in ("low", "high"))
+        return Comparison(prod(one.speedup for one in comparisons), Interval(low, high))
+
+
+def _treated(
+    search: Search, exam: Exam, target: str, final: Comparison, before_bytes: int | None, spent_s: float
+) -> Treated:
+    import torch
+
+    subject, first = search.bench.subject, diagnose(exam)
+    predicted = prod(step.candidate.forecast.speedup for step in search.kept)
+    kept = tuple(map(_kept, search.kept))
+    return Treated(
+        target=target,
+        machine=exam.ceilings.device,
+        baseline_s=exam.step_s,
+        treated_s=exam.step_s / final.speedup,
+        speedup=final.speedup,
+        speedup_low=final.interval.low,
+        speedup_high=final.interval.high,
+        predicted_speedup=predicted,
+        compulsory_floor_s=first.compulsory_floor_s,
+        fused_floor_s=first.fused_floor_s,
+        memory_before_bytes=before_bytes,
+        memory_after_bytes=kept[-1].memory_bytes if kept else before_bytes,
+        spent_s=spent_s,
+        kept=kept,
+        rejected=tuple(_rejected(step) for step in search.lost.values()),
+        not_tried=tuple(NotTried(name, bound, why) for name, (bound, why) in search.passed_over.items()),
+        prescription=Prescription(
+            target=target,
+            made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            torch=torch.__version__,
+            device=identify(subject.device).name,
+            model=fingerprint_of(subject.models),
+            doses=prescribed(subject.plan),
+            predicted=predicted,
+            measured=final.speedup,
+        ),
+        warnings=(*exam.quality.warnings, *search.warnings),
+    )
+
+
+def _kept(step: Step) -> Kept:
+    trial, treatment = step.trial, step.candidate.dose.treatment
+    assert trial.race is not None, "what was kept has won a race"
+    assert trial.numerics is not None, "and was checked before"
+    won, saved_s = trial.race.comparison, trial.race.before_step_s - trial.race.step_s
+    return Kept(
+        treatment=treatment.name,
+        title=treatment.title,
+        sites=step.candidate.dose.sites,
+        predicted=step.candidate.forecast.speedup,
+        measured=won.speedup,
+        low=won.interval.low,
+        high=won.interval.high,
+        step_s=trial.race.step_s,
+        numerics=trial.numerics,
+        compile_s=trial.compile_s,
+        break_even_steps=trial.compile_s / saved_s if saved_s > 0 else None,
+        memory_bytes=trial.memory_bytes,
+        by_hand=treatment.by_hand,
+    )
+
+
+def _rejected(step: Step) -> Rejected:
+    trial, name = step.trial, step.candidate.dose.treatment.name
+    ran = trial.comparison
+    reason = trial.reason or "another of its kind is faster"
+    if ran is None:
+        return Rejected(name, reason, step.candidate.forecast.speedup, None)
+    return Rejected(name, reason, step.candidate.forecast.speedup, ran.speedup, ran.interval.low, ran.interval.high)

@@ -1,0 +1,7 @@
+"""All treatments, one a file: importing them registers them."""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,63 @@
+"""bf16 autocast: products in bf16 over weights that stay fp32."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gobrrr.treat.chart import Chart
+from gobrrr.treat.edit import Edit, attribute
+from gobrrr.treat.precision import faster_products
+from gobrrr.treat.subject import Subject
+from gobrrr.treat.treatment import Forecast, Numerics, Stage, Unfit, treatment
+
+
+@treatment(
+    "bf16-autocast",
+    "bf16 autocast",
+    stage=Stage.PRECISION,
+    numerics=Numerics.LOWER,
+    allow="bf16",
+    by_hand="""
+    with torch.autocast("cuda", torch.bfloat16):  # forward and loss; not the backward pass
+        loss = model(inputs).loss
+    """,
+)
+class Bf16Autocast:
+    def sites(self, chart: Chart) -> tuple[str, ...]:
+        if not chart.subject.models:
+            raise Unfit("the step has no model")
+        if not has_bf16(chart.subject.device):
+            raise Unfit("this device has no units for bf16: it would be slower")
+        if not any(op.work is not None and "fp32" in op.work.matrix for op in chart.ops):
+            raise Unfit("it multiplies nothing in fp32")
+        return tuple(f"{root}:" for root in chart.subject.models)
+
+    def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
+        """Half the bytes where numbers become narrower; the casts of weights take back some of it."""
+        del sites
+        return faster_products(chart, "bf16", moved=0.25)
+
+    def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
+        for site in sites:
+            module = subject.module(site)
+            yield attribute(module, "forward", autocast(module.forward, subject.device))
+
+
+def autocast(forward: Callable[..., Any], device: str) -> Callable[..., Any]:
+    import torch
+
+    kind = torch.device(device).type
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast(kind, torch.bfloat16):
+            return forward(*args, **kwargs)
+
+    return run
+
+
+def has_bf16(device: str) -> bool:
+    """Units for it, not only a way to compute it: a CPU without them is 13 to 300 times slower in bf16."""
+    import torch
+
+    if device.startswith("cuda"):
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return device == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001 (no public name)

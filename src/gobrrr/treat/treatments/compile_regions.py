@@ -1,0 +1,85 @@
+"""torch.compile over the blocks that a model repeats, each on its own: compiled once, and attention stays whole."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gobrrr.treat.chart import Chart
+from gobrrr.treat.compiling import compiled
+from gobrrr.treat.edit import Edit
+from gobrrr.treat.fusing import fit_to_compile, fused_forecast
+from gobrrr.treat.subject import Subject
+from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
+
+if TYPE_CHECKING:
+    import torch
+
+REPEATS = 2
+"""Blocks of one class beside each other, at the least: of fewer the whole is as quickly compiled."""
+
+
+@treatment(
+    "compile-regions",
+    "torch.compile, block by block",
+    stage=Stage.FUSION,
+    group="fusion",
+    compiles=True,
+    by_hand="""
+    for block in model.layers:  # each on its own: one compilation serves all, and attention stays whole
+        block.compile()
+    """,
+)
+class CompileRegions:
+    def sites(self, chart: Chart) -> tuple[str, ...]:
+        fit_to_compile(chart)
+        found = tuple(f"{root}:{path}" for root, model in chart.subject.models.items() for path in regions(model))
+        if not found:
+            raise Unfit("the model repeats no block")
+        return found
+
+    def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
+        return fused_forecast(chart, calls=len(sites), pads=False)
+
+    def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
+        for site in sites:
+            yield compiled(subject.module(site))
+
+
+def regions(model: "torch.nn.Module") -> list[str]:
+    """Paths of the outermost repeated blocks, and of what stands beside them and is made of several parts."""
+    blocks = list(_blocks(model, ""))
+    around = {"", *(prefix for block in blocks for prefix in _prefixes(block))} if blocks else set()
+    beside = [
+        path
+        for parent in around
+        for path in _children(model.get_submodule(parent), parent)
+        if path not in around and path not in blocks and _is_composed(model.get_submodule(path))
+    ]
+    return sorted({*blocks, *beside})
+
+
+def _blocks(module: "torch.nn.Module", path: str) -> Iterator[str]:
+    kinds = Counter(type(child) for child in module.children() if _is_composed(child))
+    for name, child in module.named_children():
+        inner = f"{path}.{name}".lstrip(".")
+        if kinds[type(child)] >= REPEATS:
+            yield inner
+        else:
+            yield from _blocks(child, inner)
+
+
+def _children(module: "torch.nn.Module", path: str) -> Iterator[str]:
+    yield from (f"{path}.{name}".lstrip(".") for name, _ in module.named_children())
+
+
+def _is_composed(module: "torch.nn.Module") -> bool:
+    """Made of several layers: of a single one there is nothing to fuse."""
+    from torch.nn import ModuleDict, ModuleList
+
+    layers = [part for part in module.modules() if not any(part.children()) and part is not module]
+    return len(layers) > 1 and not isinstance(module, ModuleList | ModuleDict)
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    names = path.split(".")
+    yield from (".".join(names[:length]) for length in range(1, len(names)))

@@ -1,0 +1,94 @@
+"""Batch normalization folded into the convolution before it, where nothing is trained."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.timing.state import preserved
+from gobrrr.treat.chart import REACHED, Chart
+from gobrrr.treat.edit import Edit, attribute
+from gobrrr.treat.subject import Subject
+from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@treatment(
+    "conv-bn-fold",
+    "batch normalization folded into convolutions",
+    stage=Stage.STRUCTURE,
+    by_hand="""
+    model.conv = torch.nn.utils.fusion.fuse_conv_bn_eval(model.conv, model.bn)
+    model.bn = torch.nn.Identity()
+    """,
+)
+class ConvBnFold:
+    def sites(self, chart: Chart) -> tuple[str, ...]:
+        """Pairs of names, one after the other."""
+        if chart.trains:
+            raise Unfit("statistics change while it trains")
+        found = tuple(name for pair in folding_pairs(chart.subject) for name in pair)
+        if not found:
+            raise Unfit("no batch normalization reads the result of a convolution")
+        return found
+
+    def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
+        del sites
+        took_s = sum(one.seconds for one in chart.kernels(lambda op: "batch_norm" in op.name))
+        return chart.forecast(device_s=REACHED * took_s, host_s=_calls(chart) * chart.case.op_s, most_device_s=took_s)
+
+    def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
+        from torch.nn import Identity
+        from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+        for conv, norm in zip(sites[::2], sites[1::2], strict=True):
+            fused = fuse_conv_bn_eval(subject.module(conv), subject.module(norm))  # type: ignore[type-var, arg-type]
+            yield in_place_of(subject, conv, fused)
+            yield in_place_of(subject, norm, Identity())
+
+
+def _calls(chart: Chart) -> int:
+    return sum("batch_norm" in op.name for op in chart.ops)
+
+
+def in_place_of(subject: Subject, site: str, new: "nn.Module") -> Edit:
+    parent, _, name = site.rpartition("." if "." in site else ":")
+    owner = subject.module(parent if ":" in parent else f"{parent}:")
+    return attribute(owner, name, new)
+
+
+def folding_pairs(subject: Subject) -> list[tuple[str, str]]:
+    """A convolution whose result a batch normalization of the same path reads, each called once: seen in one step."""
+    from torch.nn import BatchNorm2d, Conv2d
+
+    made: dict[int, str] = {}
+    held: list[Any] = []
+    pairs: list[tuple[str, str]] = []
+
+    def convolved(name: str) -> Any:
+        def hook(_module: Any, _args: Any, output: Any) -> None:
+            held.append(output)  # so that no other tensor takes its identity
+            made[id(output)] = name
+
+        return hook
+
+    def normalizing(name: str) -> Any:
+        def hook(_module: Any, args: Any) -> None:
+            if args and id(args[0]) in made:
+                pairs.append((made.pop(id(args[0])), name))
+
+        return hook
+
+    hooks = []
+    for name, module in subject.modules():
+        if isinstance(module, Conv2d) and not module.training:
+            hooks.append(module.register_forward_hook(convolved(name)))
+        elif isinstance(module, BatchNorm2d) and not module.training and module.track_running_stats:
+            hooks.append(module.register_forward_pre_hook(normalizing(name)))
+    try:
+        with preserved(subject.origin):
+            subject.run()
+            return list(pairs)  # the hooks' own list is put back too
+    finally:
+        for one in hooks:
+            one.remove()

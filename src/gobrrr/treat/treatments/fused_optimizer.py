@@ -1,0 +1,75 @@
+"""A fused optimizer: one pass over parameters, gradients and state instead of a dozen."""
+
+from collections.abc import Iterator
+
+from gobrrr.treat.chart import REACHED, Chart
+from gobrrr.treat.edit import Edit, attribute, item, number
+from gobrrr.treat.subject import Subject
+from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
+from gobrrr.work.op import Phase
+
+FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+"""Of torch.optim, those that have it on CPU and CUDA."""
+
+
+@treatment(
+    "fused-optimizer",
+    "fused optimizer",
+    stage=Stage.OPTIMIZER,
+    by_hand="""
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    """,
+)
+class FusedOptimizer:
+    def sites(self, chart: Chart) -> tuple[str, ...]:
+        if not chart.subject.optimizers:
+            raise Unfit("nothing is optimized")
+        found = [str(place) for place, one in enumerate(chart.subject.optimizers) if can_be_fused(one)]
+        if not found:
+            raise Unfit("the optimizer is fused already, or has no fused form")
+        return tuple(found)
+
+    def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
+        """To one pass at the bandwidth that such kernels reach, asked for by a handful of calls."""
+        del sites
+        kernels = chart.kernels(lambda op: op.phase is Phase.OPTIMIZER)
+        took_s = sum(one.seconds for one in kernels)
+        groups = () if chart.case.fused is None else chart.case.fused.groups
+        phases = [(one.seconds or 0.0, {chart.ops[op].phase for op in one.group.ops}) for one in groups]
+        floor_s = min(took_s, sum(seconds for seconds, phase in phases if phase == {Phase.OPTIMIZER}))
+        asking_s = sum(op.phase is Phase.OPTIMIZER for op in chart.ops) * chart.case.op_s
+        return chart.forecast(
+            device_s=max(0.0, took_s - floor_s / REACHED), host_s=asking_s, most_device_s=took_s - floor_s
+        )
+
+    def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
+        for optimizer in (subject.optimizers[int(site)] for site in sites):
+            for group in optimizer.param_groups:
+                yield item(group, "fused", value=True)
+                yield item(group, "foreach", value=False)
+            yield attribute(optimizer, "_step_supports_amp_scaling", value=True)
+            yield from steps_on_device(optimizer)
+
+
+def can_be_fused(optimizer: object) -> bool:
+    """One of torch's own, on floating parameters, that is not so already."""
+    import torch
+
+    if type(optimizer).__name__ not in FUSED or not isinstance(optimizer, torch.optim.Optimizer):
+        return False
+    if type(optimizer).__module__ != f"torch.optim.{type(optimizer).__name__.lower()}":
+        return False
+    groups = optimizer.param_groups
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    plain = all(not group.get("fused") and not group.get("differentiable") for group in groups)
+    return plain and all(p.is_floating_point() and p.layout is torch.strided for p in parameters)
+
+
+def steps_on_device(optimizer: object) -> Iterator[Edit]:
+    """Counts of steps where the parameters are: a fused kernel reads them there."""
+    import torch
+
+    for parameter, state in optimizer.state.items():  # type: ignore[attr-defined]
+        step = state.get("step")
+        if isinstance(step, torch.Tensor) and step.device != parameter.device:
+            yield number(state, "step", torch.zeros((), dtype=torch.float32, device=parameter.device))

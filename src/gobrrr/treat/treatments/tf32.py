@@ -1,0 +1,39 @@
+"""TF32: products of fp32 on matrix units, with ten bits of mantissa."""
+
+from collections.abc import Iterator
+
+from gobrrr.treat.chart import Chart
+from gobrrr.treat.edit import Edit
+from gobrrr.treat.precision import faster_products
+from gobrrr.treat.subject import Subject
+from gobrrr.treat.treatment import Forecast, Numerics, Stage, Unfit, treatment
+
+
+@treatment(
+    "tf32",
+    "TF32 products",
+    stage=Stage.PRECISION,
+    numerics=Numerics.LOWER,
+    allow="tf32",
+    by_hand="""
+    torch.set_float32_matmul_precision("high")
+    """,
+)
+class TF32:
+    def sites(self, chart: Chart) -> tuple[str, ...]:
+        if not chart.is_cuda or "tf32" not in chart.exam.ceilings.matmul_flops_per_s:
+            raise Unfit("this device was not measured to have TF32")
+        if not any(op.work is not None and "fp32" in op.work.matrix for op in chart.ops):
+            raise Unfit("it multiplies nothing in fp32")
+        return ("torch",)
+
+    def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
+        del sites
+        return faster_products(chart, "tf32")
+
+    def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
+        """By the newer setting of the one backend: the older switch cannot be read once anybody used the newer."""
+        del subject, sites
+        from torch.backends.cuda import matmul
+
+        yield Edit(lambda: matmul.fp32_precision, lambda new: setattr(matmul, "fp32_precision", new), "tf32")

@@ -1,0 +1,85 @@
+"""The whole step, optimizer included, in one CUDA graph: the host asks once for all of its kernels."""
+
+from collections.abc import Iterator
+
+from gobrrr.treat.capture import captured
+from gobrrr.treat.chart import Chart
+from gobrrr.treat.edit import Edit, attribute, gradient, item, number
+from gobrrr.treat.subject import Subject
+from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
+from gobrrr.treat.treatments.fused_optimizer import can_be_fused, steps_on_device
+
+GAP_S = 0.6e-6
+"""Between two kernels of a graph, on the device."""
+
+
+@treatment(
+    "whole-step-graph",
+    "whole step in a CUDA graph",
+    stage=Stage.GRAPH,
+    group="graph",
+    risky=True,
+    by_hand="""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(1e-4, device="cuda"), capturable=True, fused=True)
+    for _ in range(3):  # on a side stream: torch.cuda.Stream()
+        step()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+    # then, for each batch: copy it into the tensors that step() reads, and
+    graph.replay()
+    """,
+)
+class WholeStepGraph:
+    def sites(self, chart: Chart) -> tuple[str, ...]:
+        if not chart.is_cuda:
+            raise Unfit("CUDA graphs need a CUDA device")
+        if chart.exam.syncs:
+            raise Unfit(f"the host waits for the device in the step, {len(chart.exam.syncs)} times")
+        for optimizer in chart.subject.optimizers:
+            if not can_be_captured(optimizer):
+                raise Unfit(f"{type(optimizer).__name__} cannot be captured")
+        return ("step",)
+
+    def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
+        """What is left are the kernels, a little apart, and one call."""
+        del sites
+        case, step_s = chart.case, chart.exam.step_s
+        apart_s = GAP_S * len(case.kernels)
+        least_s = max(case.busy_s, 0.01 * step_s)
+        return Forecast(step_s / (least_s + apart_s), step_s / (least_s + 4 * apart_s), step_s / least_s)
+
+    def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
+        del sites
+        for optimizer in subject.optimizers:
+            yield from capturable(optimizer)
+        graph = captured(subject)
+        yield attribute(subject, "step", graph.replay)
+        for parameter, left in graph.gradients:
+            if left is not parameter.grad:
+                yield gradient(parameter, left)
+
+
+def can_be_captured(optimizer: object) -> bool:
+    """Torch's own that say so; of those that count no steps, SGD, whose rate a fused kernel reads from the device."""
+    groups = optimizer.param_groups  # type: ignore[attr-defined]
+    if all("capturable" in group for group in groups):
+        return type(optimizer).__module__.startswith("torch.optim")
+    return type(optimizer).__name__ == "SGD" and (can_be_fused(optimizer) or all(g.get("fused") for g in groups))
+
+
+def capturable(optimizer: object) -> Iterator[Edit]:
+    """What changes from step to step lies on the device: a graph has its numbers only where it reads them."""
+    import torch
+
+    for group in optimizer.param_groups:  # type: ignore[attr-defined]
+        if "capturable" in group:
+            yield item(group, "capturable", value=True)
+        else:
+            yield item(group, "fused", value=True)
+            yield item(group, "foreach", value=False)
+        if not isinstance(group["lr"], torch.Tensor):
+            device = group["params"][0].device
+            yield number(group, "lr", torch.zeros((), dtype=torch.float32, device=device))
+    yield attribute(optimizer, "_warned_capturable_if_run_uncaptured", value=True)
+    yield from steps_on_device(optimizer)

@@ -1,0 +1,129 @@
+"""A trial: the subject treated otherwise than it is, checked, raced against what it was, and put back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gobrrr import units
+from gobrrr.errors import GobrrrError
+from gobrrr.stats import Comparison
+from gobrrr.timing.clock import Clock
+from gobrrr.timing.state import preserved
+from gobrrr.timing.steady import StepEffort, timed
+from gobrrr.treat.launched import launched
+from gobrrr.treat.memory import peak_bytes, released
+from gobrrr.treat.numerics import Check
+from gobrrr.treat.race import Race, race
+from gobrrr.treat.subject import Subject, Turn
+from gobrrr.treat.treatment import Plan, Unfit
+from gobrrr.treat.verify import Truth, verified
+
+NO_FASTER = "no faster"
+
+Rehearse = Callable[[Plan], str | None]
+"""Tries a plan where it can do no harm, and says what went wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of a plan beside the one in force."""
+
+    plan: Plan
+    reason: str | None
+    """Why it is not better; None if it is."""
+    race: Race | None = None
+    numerics: Check | None = None
+    memory_bytes: int | None = None
+    compile_s: float = 0.0
+    """What its first step took beyond a usual one."""
+
+    @property
+    def comparison(self) -> Comparison | None:
+        return None if self.race is None else self.race.comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every trial of one subject needs."""
+
+    subject: Subject
+    clock: Clock
+    effort: StepEffort
+    truth: Truth
+    rehearse: Rehearse
+    floor_s: Callable[[Plan], float | None]
+    """Nothing honest is faster than this."""
+
+
+def trial(bench: Bench, plan: Plan) -> Trial:
+    """Afterwards the subject is as it was before; whatever fails is the reason, and ^C passes through."""
+    if any(dose.treatment.risky for dose in plan) and (said := bench.rehearse(plan)) is not None:
+        return Trial(plan, f"failed when rehearsed: {said}")
+    turn = None
+    try:
+        turn = bench.subject.become(plan)
+        return _tried(bench, plan, turn)
+    except Exception as error:  # noqa: BLE001 (compilers raise anything, and other treatments can still help)
+        return Trial(plan, said_by(error))
+    finally:
+        if turn is not None:
+            turn.to_before()
+        released(bench.subject.device)
+
+
+def _tried(bench: Bench, plan: Plan, turn: Turn) -> Trial:
+    subject = bench.subject
+    first_s = _first_step_s(bench)
+    found = verified(subject, bench.truth, plan)
+    if not found.passed:
+        return Trial(plan, f"other numbers: {found.reason}", numerics=found)
+    with preserved(subject.origin):
+        ran = raced(bench, turn)
+        memory = peak_bytes(subject.run, subject.device)
+        reason = _why_not(ran, bench.floor_s(plan))
+        if reason == NO_FASTER and _launches_the_same(subject, turn):
+            reason = f"{NO_FASTER}: the same kernels run"
+    return Trial(plan, reason, ran, found, memory, max(0.0, first_s - ran.step_s))
+
+
+def _launches_the_same(subject: Subject, turn: Turn) -> bool:
+    """The treatment is in force, and changes nothing but perhaps who asks."""
+    after = launched(subject.run, subject.device)
+    turn.to_before()
+    before = launched(subject.run, subject.device)
+    turn.to_after()
+    return after == before
+
+
+def _first_step_s(bench: Bench) -> float:
+    """That of the first step, in which a compiler compiles."""
+    with preserved(bench.subject.origin):
+        return timed(bench.subject.run, bench.clock, 1)
+
+
+def raced(bench: Bench, turn: Turn) -> Race:
+    """The subject as it is treated now against what it was before."""
+    return race(bench.subject.run, bench.clock, bench.effort, turn.to_before, turn.to_after)
+
+
+def _why_not(ran: Race, floor_s: float | None) -> str | None:
+    interval = ran.comparison.interval
+    if floor_s is not None and ran.step_s < floor_s:
+        return (
+            f"{units.seconds(ran.step_s)} is below the compulsory floor of {units.seconds(floor_s)}: "
+            "work was skipped, or the clock is wrong"
+        )
+    if ran.is_won:
+        return None
+    if ran.is_open:
+        return f"cannot decide: the interval is {interval.low:.3f} to {interval.high:.3f} amid noise"
+    return "slower" if interval.high < 1 else NO_FASTER
+
+
+def said_by(error: Exception) -> str:
+    """In a line."""
+    if any(sign in str(error) for sign in ("out of memory", "can't allocate memory")):
+        return "out of memory"
+    if isinstance(error, Unfit | GobrrrError):
+        return str(error)
+    said = " ".join(str(error).split()) or "no message"
+    return f"{type(error).__name__}: {said[:200]}"

@@ -1,0 +1,119 @@
+"""Verification: the numbers of a treated step beside those of the step as it came, on inputs that it never saw.
+
+The truth is observed once: for each of a few draws of inputs what eager does and what fp64 says. Where the step is
+random on purpose, dropout is switched off for that; what is random still is compared by the means of several draws.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gobrrr.treat.numerics import Check, Observation, check, check_distribution
+from gobrrr.treat.observe import Watched, changing, exact_observation, gradients, observed, without_dropout
+from gobrrr.treat.subject import Subject
+from gobrrr.treat.treatment import Numerics, Plan, graphless
+
+SEEDS = (11, 23, 47)
+DRAWS = tuple(range(101, 109))
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Of the step as it came."""
+
+    watched: Watched
+    eager: tuple[Observation, ...]
+    """One for each of SEEDS, without dropout."""
+    exact: tuple[Observation | None, ...]
+    """The same in fp64."""
+    draws: tuple[Observation, ...]
+    """One for each of DRAWS, as it is; empty where nothing is random."""
+    repeats: bool
+    """Without dropout the step does the same whatever the seed of its random numbers."""
+
+
+def truth(subject: Subject) -> Truth:
+    """Of the subject, untreated."""
+    assert not subject.courses, "the truth is what was before any treatment"
+    watched = changing(subject)
+    with without_dropout(subject) as has_dropout:
+        eager = tuple(_whole(subject, seed, watched) for seed in SEEDS)
+        repeats = _repeats(subject, eager[0], watched)
+        exact = tuple(exact_observation(subject, seed, watched) for seed in SEEDS) if repeats else ()
+    draws = _draws(subject, watched) if has_dropout or not repeats else ()
+    return Truth(watched, eager, exact, draws, repeats)
+
+
+def _whole(subject: Subject, seed: int, watched: Watched) -> Observation:
+    return {**observed(subject, seed, watched), **gradients(subject, subject.step, seed)}
+
+
+def _draws(subject: Subject, watched: Watched) -> tuple[Observation, ...]:
+    """The same inputs each time, so that only what is random on purpose differs."""
+    return tuple(observed(subject, SEEDS[0], watched, random=seed) for seed in DRAWS)
+
+
+def _repeats(subject: Subject, eager: Observation, watched: Watched) -> bool:
+    """The same inputs with other random numbers give the same."""
+    again = observed(subject, SEEDS[0], watched, random=SEEDS[1])
+    return check(again, eager, None, Numerics.SAME, None).passed
+
+
+def verified(subject: Subject, known: Truth, doses: Plan) -> Check:
+    """The subject as it is treated now."""
+    cls = max((dose.treatment.numerics for dose in doses), key=list(Numerics).index, default=Numerics.SAME)
+    allowed = next((dose.treatment.allow for dose in reversed(doses) if dose.treatment.numerics is cls), None)
+    checks = [] if not known.repeats else list(_exactly(subject, known, cls, allowed))
+    if known.draws:
+        draws = _draws(subject, known.watched)
+        checks += [check_distribution(known.draws, draws, cls), _still_random(known.draws, draws, cls)]
+    wrong = next((one for one in checks if not one.passed), None)
+    return wrong or max(checks, key=lambda one: one.worst_error or 0.0)
+
+
+def _exactly(subject: Subject, known: Truth, cls: Numerics, allowed: str | None) -> Iterator[Check]:
+    """Gradients below a graph, for what it captured keeps its own to itself; effects with it."""
+    with without_dropout(subject) as has_dropout:
+        for seed, eager, exact in zip(SEEDS, known.eager, known.exact, strict=True):
+            with _below_graph(subject):
+                found = dict(gradients(subject, subject.step, seed))
+            with _recaptured(subject, has_dropout):
+                found |= observed(subject, seed, known.watched)
+            yield check(eager, found, exact, cls, allowed)
+
+
+@contextmanager
+def _below_graph(subject: Subject) -> Iterator[None]:
+    ended = subject.end(len(graphless(subject.plan)))
+    try:
+        yield
+    finally:
+        subject.resume(ended)
+
+
+@contextmanager
+def _recaptured(subject: Subject, needed: bool) -> Iterator[None]:  # noqa: FBT001 (a condition)
+    """A graph has captured its dropout with all the rest: without it, it is another graph."""
+    plan, keep = subject.plan, len(graphless(subject.plan))
+    if not needed or keep == len(plan):
+        yield
+        return
+    ended = subject.end(keep)
+    try:
+        subject.become(plan)
+        yield
+    finally:
+        subject.end(keep)
+        subject.resume(ended)
+
+
+def _still_random(eager: Sequence[Observation], found: Sequence[Observation], cls: Numerics) -> Check:
+    """What differed from draw to draw still does: a graph that replays one mask for ever would not."""
+    for name in eager[0]:
+        if name.startswith("result") and _differs(eager, name) and not _differs(found, name):
+            return Check(cls.value, None, passed=False, worst=name, reason=f"{name}: the same for every seed")
+    return Check(cls.value, None, passed=True, weak=True)
+
+
+def _differs(draws: Sequence[Observation], name: str) -> bool:
+    return any(not one[name].values.equal(draws[0][name].values) for one in draws)

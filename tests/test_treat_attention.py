@@ -1,0 +1,135 @@
+"""Attention that is spelled out is found in a traced graph, and one call of it computes the same."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from gobrrr.treat.attention import attention_nodes, made_one_call, masks_named
+from gobrrr.treat.compiling import AttentionCall, as_eager, eager_after
+
+
+def plain(q, k, v, mask):
+    return (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).softmax(dim=-1) @ v
+
+
+def scaled_before_and_filled(q, k, v, mask):
+    scores = torch.matmul(q, k.mT) * 0.3
+    return functional.softmax(scores.masked_fill(mask, float("-inf")), dim=-1) @ v
+
+
+def added_to_in_fp32(q, k, v, mask):
+    scores = q @ k.transpose(2, 3) + torch.where(mask, -1e9, 0.0)
+    return torch.matmul(functional.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype), v)
+
+
+def dropped_in_inference(q, k, v, mask):
+    return functional.dropout((q @ k.mT).softmax(-1), 0.5, training=False) @ v
+
+
+def over_rows(q, k, v, mask):
+    return (q @ k.mT).softmax(dim=-2) @ v
+
+
+def weights_returned(q, k, v, mask):
+    weights = (q @ k.mT).softmax(dim=-1)
+    return weights @ v + weights.sum()
+
+
+def no_softmax(q, k, v, mask):
+    return (q @ k.mT).relu() @ v
+
+
+def traced(function, *inputs):
+    """How many calls there are after the pass, and what the changed graph gives."""
+    graphs = []
+    backend = eager_after(made_one_call, graphs.append)
+    with torch.no_grad():
+        result = torch.compile(function, backend=backend)(*inputs)
+    torch.compiler.reset()
+    return sum(len(attention_nodes(graph)) for graph in graphs), result
+
+
+def inputs(dtype=torch.float32):
+    q, k, v = torch.randn(3, 2, 4, 6, 8, dtype=dtype)
+    return q, k, v, torch.ones(6, 6, dtype=torch.bool).triu(1)
+
+
+@pytest.mark.parametrize("function", [plain, scaled_before_and_filled, added_to_in_fp32, dropped_in_inference])
+def test_attention_is_found_and_computes_the_same(function):
+    given = inputs()
+    calls, result = traced(function, *given)
+    assert calls == 1
+    torch.testing.assert_close(result, function(*given), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("function", [over_rows, weights_returned, no_softmax])
+def test_what_only_looks_like_attention_stays(function):
+    given = inputs()
+    calls, result = traced(function, *given)
+    assert calls == 0
+    torch.testing.assert_close(result, function(*given))
+
+
+def test_a_mask_that_eager_did_not_pass_is_taken_out_of_the_traced_graph():
+    def model(q, k, v, mask):
+        dense = mask.logical_not() if torch.compiler.is_compiling() else None
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=dense, is_causal=dense is None)
+
+    graphs = []
+    backend = eager_after(as_eager([AttentionCall(masked=False, causal=True)]), graphs.append)
+    given = inputs()
+    result = torch.compile(model, backend=backend)(*given)
+    torch.compiler.reset()
+    (node,) = attention_nodes(graphs[0])
+    assert node.kwargs["attn_mask"] is None
+    assert node.kwargs["is_causal"] is True
+    torch.testing.assert_close(result, model(*given))
+
+
+def test_graphs_with_another_number_of_calls_are_left_alone():
+    def model(q, k, v, mask):
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask.logical_not())
+
+    graphs = []
+    backend = eager_after(as_eager([AttentionCall(masked=False, causal=True)] * 2), graphs.append)
+    torch.compile(model, backend=backend)(*inputs())
+    torch.compiler.reset()
+    assert attention_nodes(graphs[0])[0].kwargs["attn_mask"] is not None
+
+
+@pytest.mark.parametrize(
+    ("mask", "options"),
+    [
+        (lambda n: ~torch.ones(n, n, dtype=torch.bool).triu(1), {"attn_mask": None, "is_causal": True}),
+        (lambda n: torch.ones(n, n, dtype=torch.bool), {"attn_mask": None, "is_causal": False}),
+        (lambda n: ~torch.ones(n, n, dtype=torch.bool).triu(2), None),
+    ],
+)
+def test_a_constant_mask_gets_its_name(mask, options):
+    def model(q, k, v, _):
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask(q.shape[-2]))
+
+    graphs, given = [], inputs()
+    result = torch.compile(model, backend=eager_after(masks_named, graphs.append))(*given)
+    torch.compiler.reset()
+    (node,) = attention_nodes(graphs[0])
+    if options is None:
+        assert node.kwargs["attn_mask"] is not None
+    else:
+        assert {name: node.kwargs[name] for name in options} == options
+    torch.testing.assert_close(result, model(*given))
+
+
+def test_attention_spelled_out_with_a_mask_of_its_own_becomes_causal():
+    def model(q, k, v, _):
+        future = torch.ones(6, 6, dtype=torch.bool).triu(1)
+        return (q @ k.mT / 8**0.5).masked_fill(future, float("-inf")).softmax(-1) @ v
+
+    graphs, given = [], inputs()
+    result = torch.compile(model, backend=eager_after(made_one_call, masks_named, graphs.append))(*given)
+    torch.compiler.reset()
+    (node,) = attention_nodes(graphs[0])
+    assert (node.kwargs["attn_mask"], node.kwargs["is_causal"]) == (None, True)
+    torch.testing.assert_close(result, model(*given))

@@ -1,0 +1,113 @@
+"""Workloads that make treating hard are treated as far as is safe, and are afterwards what they were."""
+
+import pytest
+import torch
+from torch import nn
+
+from gobrrr.errors import ProgramFailed
+from gobrrr.treat.treating import treat
+from gobrrr.workload import Workload
+from test_examination import probed
+from test_treat_cli import cheap
+from test_treat_treatments import bits
+from treating import Block, subject
+
+__all__ = ["cheap", "probed"]
+
+pytestmark = pytest.mark.usefixtures("probed", "cheap")
+
+
+def treated(made):
+    """What treating says; everything is bit for bit as it was."""
+    found = subject(made)
+    before = bits(found)
+    result = treat(lambda: made, "made.py:up")
+    assert bits(found) == before
+    return result
+
+
+def with_loss(model, x, optimizer=None):
+    made = (optimizer or torch.optim.AdamW)(model.parameters(), lr=1e-2)
+    return Workload(model, x, loss=lambda out: out.square().mean(), optimizer=made)
+
+
+def test_tied_weights():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(10, 8)
+            self.head = nn.Linear(8, 10, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, ids):
+            return self.head(self.table(ids))
+
+    treated(with_loss(Tied(), torch.arange(6)))
+
+
+def test_integer_and_complex_outputs():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            y = self.layer(x)
+            return {"best": y.argmax(-1), "spectrum": torch.fft.fft(y), "all": [y, y > 0]}
+
+    treated(Workload(Mixed(), torch.randn(3, 4)))
+
+
+def test_a_step_that_changes_its_inputs():
+    x = torch.randn(5)
+    treated(lambda: x.mul_(1.01).add_(0.1))
+
+
+def test_a_cache_that_is_filled_and_reset():
+    class Cached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.filled = nn.Linear(4, 4), 0
+            self.register_buffer("cache", torch.zeros(8, 4))
+
+        def forward(self, x):
+            self.cache[self.filled] = self.layer(x)
+            self.filled += 1
+            return self.cache.sum(0)
+
+    model = Cached()
+    treated(Workload(model, torch.randn(4), reset=lambda: setattr(model, "filled", 0)))
+
+
+def test_an_optimizer_of_ones_own_is_left_alone():
+    class Mine(torch.optim.SGD):
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.data.sub_(group["lr"] * parameter.grad.sign())
+
+    result = treated(with_loss(Block(), torch.randn(2, 16), Mine))
+    assert "no fused form" in {one.treatment: one.reason for one in result.not_tried}["fused-optimizer"]
+
+
+def test_what_is_random_otherwise_than_by_dropout_is_compared_by_its_distribution():
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+
+        def forward(self, x):
+            return self.layer(x + torch.randn_like(x))
+
+    result = treated(with_loss(Noisy(), torch.randn(4, 16)))
+    assert all(one.numerics.weak for one in result.kept)
+
+
+def test_a_step_that_raises_is_the_users_own_failure():
+    made = with_loss(Block(), torch.randn(2, 16))
+
+    def loss(out):
+        raise ValueError("labels")
+
+    with pytest.raises(ProgramFailed, match=r"ValueError at test_treat_bad_workloads\.py:"):
+        treat(lambda: Workload(made.model, made.inputs, loss=loss, optimizer=made.optimizer), "made.py:up")

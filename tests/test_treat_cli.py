@@ -1,0 +1,101 @@
+"""`gobrrr treat` as typed, and what it leaves behind: nothing."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from gobrrr import schema
+from gobrrr.timing.steady import StepEffort
+from gobrrr.treat import treating
+from gobrrr.treat.outcome import Prescription
+from gobrrr.treat.treating import treat
+from gobrrr.treat.treatment import TREATMENTS
+from test_count_cli import TRAINED, written
+from test_examination import probed
+from test_examine_cli import folder, gobrrr
+from test_treat_treatments import bits, flags
+from treating import subject, training
+
+__all__ = ["folder", "gobrrr", "probed", "written"]
+
+FEW = StepEffort(warmup_steps=2, warmup_s=1, window_s=0, window_steps=1, windows=3, budget_s=0)
+
+pytestmark = pytest.mark.usefixtures("probed")
+
+
+@pytest.fixture(autouse=True)
+def cheap(monkeypatch):
+    """Nothing is compiled here, and few steps are raced."""
+    some = {name: one for name, one in TREATMENTS.items() if not one.compiles}
+    monkeypatch.setattr(treating, "TREATMENTS", some)
+    monkeypatch.setattr(treating, "CPU_STEP_EFFORT", FEW)
+
+
+def test_afterwards_everything_is_bit_for_bit_as_it_was():
+    made = training(dropout=0.1)
+    found = subject(made)
+    torch.manual_seed(5)
+    before = bits(found), flags(found), torch.get_rng_state().tolist()
+    result = treat(lambda: made, "made.py:up")
+    assert (bits(found), flags(found), torch.get_rng_state().tolist()) == before
+    assert "fused-optimizer" in {one.treatment for one in (*result.kept, *result.rejected, *result.not_tried)}
+
+
+def test_a_step_that_fails_while_it_is_treated_leaves_everything_as_it_was(monkeypatch):
+    made = training()
+    found = subject(made)
+    before = bits(found), flags(found)
+    monkeypatch.setattr(treating, "truth", lambda _subject: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        treat(lambda: made, "made.py:up")
+    assert (bits(found), flags(found)) == before
+
+
+def test_json_has_the_keys_that_others_rely_on(gobrrr, written):
+    code, out, _ = gobrrr("treat", written(TRAINED), "--json", "--keep", "rx.json")
+    found = json.loads(out)
+    assert code == 0
+    assert {
+        *("schema_version", "baseline_s", "treated_s", "speedup", "speedup_low", "speedup_high", "predicted_speedup"),
+        *("compulsory_floor_s", "fused_floor_s", "kept", "rejected", "not_tried", "prescription"),
+    } <= set(found)
+    assert found["treated_s"] == pytest.approx(found["baseline_s"] / found["speedup"])
+    for one in found["not_tried"]:
+        assert {"treatment", "bound", "reason"} <= set(one)
+
+
+def test_the_prescription_is_a_file_that_can_be_read(gobrrr, written, tmp_path):
+    path = tmp_path / "rx.json"
+    _, out, _ = gobrrr("treat", written(TRAINED), "--keep", str(path))
+    assert schema.read(Prescription, path).torch == torch.__version__
+    assert "gobrrr.apply(" in out.splitlines()[-1] or "gobrrr.apply(" in " ".join(out.split())
+
+
+def test_the_page_says_what_was_not_tried_and_ends_with_the_next_command(gobrrr, written):
+    code, out, err = gobrrr("treat", written(TRAINED), "--budget", "1m")
+    assert code == 0
+    assert "examining" in err
+    assert "whole-step-graph: CUDA graphs need a CUDA device" in " ".join(out.split())
+    assert "next: gobrrr treat" in out
+
+
+def test_all_treatments_are_listed(gobrrr):
+    code, out, _ = gobrrr("treat", "--list")
+    assert code == 0
+    assert all(name in out for name in TREATMENTS)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"), [((), "nothing to treat"), (("a.py:b", "--allow", "fp7"), "fp7"), (("a.py:b",), "no file")]
+)
+def test_what_makes_no_sense_is_a_usage_error(gobrrr, args, said):
+    code, _, err = gobrrr("treat", *args)
+    assert code == 2
+    assert said in err
+
+
+def test_the_predicted_gain_is_the_product_of_those_kept():
+    result = treat(lambda: training(foreach=False), "made.py:up")
+    assert result.predicted_speedup == pytest.approx(math.prod(one.predicted for one in result.kept))

@@ -1,0 +1,83 @@
+"""Edits swap: on and off any number of times leaves what was there, and a failure leaves nothing behind."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gobrrr.treat.edit import attribute, data, item, number, swap_off, swap_on
+
+
+class Thing:
+    kind = "class"
+
+    def __init__(self) -> None:
+        self.own = "own"
+
+
+@given(st.lists(st.tuples(st.sampled_from(["own", "kind", "new"]), st.integers()), max_size=8))
+def test_any_sequence_of_edits_is_undone_by_its_reverse(changes):
+    thing, mapping = Thing(), {"own": 1}
+    before = (dict(vars(thing)), dict(mapping))
+    edits = [attribute(thing, *change) for change in changes] + [item(mapping, *change) for change in changes]
+    done = swap_on(edits)
+    for name, value in dict(changes).items():
+        assert getattr(thing, name) == mapping[name] == value
+    swap_off(done)
+    assert (vars(thing), mapping) == before
+    assert thing.kind == "class"
+
+
+def test_edits_before_one_that_fails_are_undone():
+    thing = Thing()
+
+    def edits():
+        yield attribute(thing, "own", "other")
+        assert thing.own == "other"  # in force while the next one is made
+        raise RuntimeError("compiler")
+
+    with pytest.raises(RuntimeError, match="compiler"):
+        swap_on(edits())
+    assert thing.own == "own"
+
+
+def test_a_rate_becomes_a_tensor_and_comes_back_to_the_bit():
+    group = {"lr": 1e-5}
+    edit = number(group, "lr", torch.zeros(()))
+    edit.swap()
+    assert group["lr"] == torch.tensor(1e-5)
+    edit.swap()
+    assert group["lr"] == 1e-5
+
+
+def test_a_rate_that_was_changed_meanwhile_keeps_its_change():
+    group = {"lr": 1e-5}
+    edit = number(group, "lr", torch.zeros(()))
+    edit.swap()
+    group["lr"].fill_(0.25)
+    edit.swap()
+    assert group["lr"] == 0.25
+
+
+def test_a_count_of_steps_moves_with_its_value():
+    state = {"step": torch.tensor(7.0)}
+    first = state["step"]
+    edit = number(state, "step", torch.zeros(()))
+    edit.swap()
+    state["step"].add_(1)
+    edit.swap()
+    assert state["step"] is first
+    assert first == 8
+
+
+def test_numbers_in_another_layout_carry_what_training_made_of_them():
+    weight = torch.nn.Parameter(torch.randn(2, 3, 4, 4))
+    first, values = weight.data_ptr(), weight.detach().clone()
+    edit = data(weight, torch.empty_like(weight.data, memory_format=torch.channels_last))
+    edit.swap()
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        weight.add_(1)
+    edit.swap()
+    assert weight.data_ptr() == first
+    assert torch.equal(weight, values + 1)

@@ -1,0 +1,101 @@
+"""Treatments that only a CUDA device can take: captured steps compute what steps compute."""
+
+import pytest
+import torch
+
+import gobrrr.treat.treatments  # noqa: F401 (registers them)
+from gobrrr.timing.state import preserved
+from gobrrr.treat.subject import subject_of
+from gobrrr.treat.treatment import TREATMENTS, Dose
+from gobrrr.treat.verify import truth, verified
+from gobrrr.workload import Workload
+from test_treat_treatments import after_a_step, bits, flags
+from treating import Block
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
+]
+
+GRAPH = Dose(TREATMENTS["whole-step-graph"], ("step",))
+FUSED = Dose(TREATMENTS["fused-optimizer"], ("0",))
+REGIONS = Dose(TREATMENTS["compile-regions"], ("model:0", "model:1"))
+WHOLE = Dose(TREATMENTS["compile"], ("model:",))
+
+
+def training(dropout: float = 0.0, optimizer=torch.optim.AdamW) -> Workload:
+    torch.manual_seed(0)
+    nn = torch.nn
+    model = nn.Sequential(Block(64, dropout), Block(64, dropout), nn.Linear(64, 4)).cuda()
+    made = optimizer(model.parameters(), lr=1e-2)
+    return Workload(model, torch.randn(8, 64, device="cuda"), loss=lambda out: out.square().mean(), optimizer=made)
+
+
+def warm(made):
+    found = subject_of(lambda: made)
+    for _ in range(3):
+        found.run()
+    return found
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("plan", [(GRAPH,), (FUSED, GRAPH), (FUSED, REGIONS, GRAPH), (FUSED, WHOLE, GRAPH)])
+def test_a_captured_step_computes_what_the_step_computes(plan, dropout, optimizer):
+    found = warm(training(dropout, optimizer))
+    known = truth(found)
+    found.become(plan)
+    with preserved(found.origin):
+        checked = verified(found, known, found.plan)
+    assert checked.passed, checked
+
+
+@pytest.mark.parametrize("plan", [(GRAPH,), (FUSED, GRAPH)])
+def test_captured_and_undone_it_leaves_the_same_bits(plan):
+    found = warm(training())
+    before = bits(found), flags(found), after_a_step(found)
+    turn = found.become(plan)
+    with preserved(found.origin):
+        found.run()
+    turn.to_before()
+    assert (bits(found), flags(found), after_a_step(found)) == before
+
+
+def test_a_step_does_not_notice_that_it_is_captured():
+    noticed = []
+    made = training()
+
+    class Asking(torch.nn.Module):
+        def forward(self, x):
+            noticed.append(torch.cuda.is_current_stream_capturing())
+            return x
+
+    made.model.append(Asking())
+    found = warm(made)
+    found.become((GRAPH,))
+    assert noticed
+    assert not any(noticed)
+
+
+def test_a_graph_reads_the_inputs_that_lie_there():
+    found = warm(training())
+    found.become((GRAPH,))
+    with preserved(found.origin):
+        first = float(found.run())
+    with preserved(found.origin):
+        found.inputs[0].mul_(2)
+        assert float(found.run()) != first
+
+
+def test_one_query_attention_is_compiled_as_it_is_spelled():
+    class Decoding(torch.nn.Module):
+        def forward(self, q, k, v):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    shapes = ((1, 8, 1, 64), (1, 2, 100, 64), (1, 2, 100, 64))
+    inputs = tuple(torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in shapes)
+    found = warm(Workload(Decoding(), inputs))
+    known = truth(found)
+    found.become((Dose(TREATMENTS["compile-tuned"], ("model:",)),))
+    with preserved(found.origin):
+        assert verified(found, known, found.plan).passed

@@ -1,0 +1,90 @@
+"""The rule for numbers: as near to the truth as eager is, and no treatment that is wrong passes."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gobrrr.treat.numerics import check, check_distribution
+from gobrrr.treat.observe import seen
+from gobrrr.treat.treatment import Numerics
+
+
+def judged(eager, candidate, exact=None, *, name="result0", allowed=None):
+    reference = None if exact is None else {name: seen(exact)}
+    return check({name: seen(eager)}, {name: seen(candidate)}, reference, Numerics.SAME, allowed)
+
+
+@given(st.integers(0, 1000))
+def test_rounding_to_bf16_once_more_passes_and_twice_as_coarse_does_not(seed):
+    exact = torch.randn(1000, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    eager = exact.bfloat16()
+    assert judged(eager, (exact * (1 + 2**-9)).bfloat16(), exact).passed
+    assert not judged(eager, (exact * (1 + 2**-5)).bfloat16(), exact).passed
+
+
+def test_nearer_to_the_truth_than_eager_passes_however_far_from_eager():
+    exact = torch.randn(1000, dtype=torch.float64)
+    eager = exact.float() + 0.1
+    assert judged(eager, exact.float(), exact).passed
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_what_is_not_finite_never_passes(wrong):
+    eager = torch.randn(1000)
+    candidate = eager.clone()
+    candidate[17] = wrong
+    assert "finite" in judged(eager, candidate).reason
+
+
+def test_infinities_that_eager_has_too_are_no_fault():
+    eager = torch.randn(100)
+    eager[3] = -torch.inf
+    assert judged(eager, eager.clone()).passed
+
+
+def test_integers_are_equal_or_wrong():
+    assert judged(torch.arange(9), torch.arange(9)).passed
+    assert "integers" in judged(torch.arange(9), torch.arange(9).flip(0)).reason
+
+
+def test_an_error_in_elements_that_nobody_looked_at_shows_in_the_size_of_the_whole():
+    eager = torch.randn(1 << 20)
+    candidate = eager.clone()
+    candidate[1::16] = 0  # of every sixteen the first is looked at
+    assert not judged(eager, candidate).passed
+
+
+def test_what_is_zero_but_for_rounding_is_measured_by_the_usual_error():
+    """As the gradient of a key's bias: softmax does not see it, and every program has other noise there."""
+    generator = torch.Generator().manual_seed(0)
+    exact = {f"gradient of {i}": torch.randn(99, generator=generator, dtype=torch.float64) for i in range(3)}
+    exact["gradient of zero"] = torch.zeros(99, dtype=torch.float64)
+    eager = {name: one + 1e-3 * torch.randn(99, generator=generator) for name, one in exact.items()}
+    eager["gradient of zero"] = torch.full((99,), 1e-9, dtype=torch.float64)
+    noisy = eager | {"gradient of zero": torch.full((99,), 1e-3, dtype=torch.float64)}
+    wrong = eager | {"gradient of zero": torch.full((99,), 1.0, dtype=torch.float64)}
+
+    def found(candidate):
+        observations = ({name: seen(one) for name, one in each.items()} for each in (eager, candidate, exact))
+        return check(*observations, Numerics.SAME, None)
+
+    assert found(noisy).passed
+    assert not found(wrong).passed
+
+
+def test_what_was_allowed_may_be_coarser_but_not_wrong():
+    exact = torch.randn(1000, dtype=torch.float64)
+    assert not judged(exact.float(), exact.bfloat16(), exact).passed
+    assert judged(exact.float(), exact.bfloat16(), exact, allowed="bf16").passed
+    assert not judged(exact.float(), 2 * exact.bfloat16(), exact, allowed="bf16").passed
+
+
+def test_other_random_numbers_of_one_distribution_pass_and_another_rate_does_not():
+    def draws(seed, rate):
+        generator = torch.Generator().manual_seed(seed)
+        masks = [torch.rand(4096, generator=generator) >= rate for _ in range(8)]
+        return [{"result0": seen(mask.float())} for mask in masks]
+
+    assert check_distribution(draws(0, 0.1), draws(1, 0.1), Numerics.SAME).passed
+    assert not check_distribution(draws(0, 0.1), draws(1, 0.2), Numerics.SAME).passed

@@ -1,0 +1,96 @@
+"""Prescriptions: applied to the model that they are for, refused for any other, and undone to the bit."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import gobrrr
+from gobrrr import schema
+from gobrrr.errors import BadInput
+from gobrrr.machine import identify
+from gobrrr.treat.outcome import PrescribedDose, Prescription
+from gobrrr.treat.prescription import fingerprint_of
+from running import SCRIPTS
+from treating import training
+
+FUSED = PrescribedDose("fused-optimizer", ("0",))
+
+
+def prescription(model, *doses: PrescribedDose) -> Prescription:
+    return Prescription(
+        target="made.py:up",
+        made_at="2026-11-15T00:00:00+00:00",
+        torch=torch.__version__,
+        device=identify("cpu").name,
+        model=fingerprint_of({"model": model}),
+        doses=doses,
+        predicted=1.5,
+        measured=1.4,
+    )
+
+
+def losses(made, steps=3):
+    return [float(made.step()) for _ in range(steps)]
+
+
+def test_applied_from_a_file_it_is_in_force_until_undone(tmp_path):
+    made = training()
+    schema.write(prescription(made.model, FUSED), tmp_path / "rx.json")
+    applied = gobrrr.apply(tmp_path / "rx.json", made.model, made.optimizer)
+    assert made.optimizer.param_groups[0]["fused"] is True
+    treated = losses(made)
+    applied.undo()
+    assert made.optimizer.param_groups[0]["fused"] is None
+    assert treated == pytest.approx(losses(training()), rel=1e-5)
+
+
+def test_a_model_goes_on_after_undo_from_where_it_was():
+    made, plain = training(), training()
+    applied = gobrrr.apply(prescription(made.model, FUSED), made.model, made.optimizer)
+    losses(made)
+    applied.undo()
+    assert losses(made) == pytest.approx(losses(plain, 6)[3:], rel=1e-4)
+
+
+@pytest.mark.parametrize("change", [{"model": "other"}, {"torch": "1.0"}, {"device": "abacus"}])
+def test_another_model_torch_or_device_is_refused(change):
+    made = training()
+    with pytest.raises(BadInput, match=f"another {next(iter(change))}"):
+        gobrrr.apply(replace(prescription(made.model), **change), made.model)
+
+
+def test_a_treatment_that_nobody_knows_is_refused():
+    made = training()
+    with pytest.raises(BadInput, match="upgrade"):
+        gobrrr.apply(prescription(made.model, PrescribedDose("magic", ())), made.model)
+
+
+def test_a_script_runs_with_it_and_computes_the_same(tmp_path):
+    nn = torch.nn
+    model = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.GELU(), nn.Dropout(0.5), nn.Linear(32, 4))
+    schema.write(prescription(model, FUSED), tmp_path / "rx.json")
+    ran = run(tmp_path, "--apply", str(tmp_path / "rx.json"), str(SCRIPTS / "plain.py"), "4")
+    assert "applied fused-optimizer" in ran.stderr
+    plain = subprocess.run([sys.executable, str(SCRIPTS / "plain.py"), "4"], capture_output=True, text=True, check=True)
+    both = ([float.fromhex(line) for line in out.split()] for out in (ran.stdout, plain.stdout))
+    assert next(both) == pytest.approx(next(both), rel=1e-4)
+
+
+def test_a_script_without_that_model_is_told_so(tmp_path):
+    schema.write(prescription(torch.nn.Linear(1, 1), FUSED), tmp_path / "rx.json")
+    ran = run(tmp_path, "--apply", str(tmp_path / "rx.json"), str(SCRIPTS / "plain.py"), "2")
+    assert ran.returncode == 0
+    assert "never called the model" in ran.stderr
+
+
+def run(folder, *args: str) -> subprocess.CompletedProcess:
+    """As `gobrrr run ARGS…`."""
+    home = str(Path(gobrrr.__file__).parents[1])
+    code = f"import sys; sys.path.insert(0, {home!r}); from gobrrr.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "run", *args], cwd=folder, capture_output=True, text=True, check=False
+    )

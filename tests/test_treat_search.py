@@ -1,0 +1,245 @@
+"""Decisions of the search, on a clock that steps move: what is kept, what is refused, and why."""
+
+import math
+import random
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from gobrrr.timing.steady import StepEffort
+from gobrrr.treat.edit import item
+from gobrrr.treat.search import Search
+from gobrrr.treat.subject import examined_subject
+from gobrrr.treat.treatment import Forecast, Numerics, Stage, Treatment, Unfit
+from gobrrr.treat.trial import Bench
+from gobrrr.treat.verify import truth
+from test_exam import exam
+
+EFFORT = StepEffort(warmup_steps=6, warmup_s=100, window_s=1, window_steps=1, windows=10, budget_s=1000)
+
+
+def new_clock() -> type:
+    """A class: what a step reaches of objects is put back after it, and time is not."""
+
+    class Clock:
+        seconds = 0.0
+
+        @classmethod
+        def now_s(cls) -> float:
+            return cls.seconds
+
+        @staticmethod
+        def synchronize() -> None:
+            pass
+
+    return Clock
+
+
+@dataclass(eq=False)
+class Ward:
+    """A step of one second whose time and result depend on what is in force."""
+
+    clock: type = field(default_factory=new_clock)
+    force: dict[str, object] = field(default_factory=dict)
+    factors: dict[str, float] = field(default_factory=dict)
+    hides_host: set[str] = field(default_factory=set)
+    host_s: dict[str, float] = field(default_factory=dict)
+    noise: float = 0.0
+    x: torch.Tensor = field(default_factory=lambda: torch.linspace(1, 2, 50))
+    moods: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def step(self) -> torch.Tensor:
+        device_s = math.prod(self.factors.get(name, 1.0) for name in self.force)
+        host_s = 0.0 if self.hides_host & set(self.force) else sum(self.host_s.get(name, 0.0) for name in self.force)
+        self.clock.seconds += max(device_s, host_s) * (1 + self.noise * self.moods.random())
+        return self.x * 2 if "wrong" not in self.force else self.x * 2.1
+
+
+@dataclass(frozen=True)
+class Made:
+    """A treatment that is in force by its name."""
+
+    ward: Ward
+    name: str
+    predicted: float = 2.0
+    raises: BaseException | None = None
+    unfit: str | None = None
+
+    def sites(self, chart):
+        if self.unfit:
+            raise Unfit(self.unfit)
+        return ("here",)
+
+    def forecast(self, chart, sites):
+        return Forecast(self.predicted, 1.0, self.predicted)
+
+    def edits(self, subject, sites):
+        yield item(self.ward.force, self.name, value=True)
+        if self.raises:
+            raise self.raises
+
+
+def made(ward: Ward, name: str, stage=Stage.STRUCTURE, group=None, allow=None, *, risky=False, **kind) -> Treatment:
+    return Treatment(
+        name=name,
+        title=name,
+        numerics=Numerics.SAME if allow is None else Numerics.LOWER,
+        stage=stage,
+        allow=allow,
+        group=group,
+        risky=risky,
+        compiles=False,
+        by_hand="",
+        kind=Made(ward, name, **kind),
+    )
+
+
+def searched(
+    ward: Ward, *treatments: Treatment, budget_s=1e9, floor_s=None, allowed=(), rehearse=lambda _: None
+) -> Search:
+    step = ward.step
+    subject = examined_subject(step, step, "cpu")
+    bench = Bench(subject, ward.clock, EFFORT, truth(subject), rehearse, lambda _: floor_s)
+    looked_at = exam(step_s=1.0, host_s=0.5)
+    search = Search(
+        bench,
+        looked_at,
+        lambda: looked_at,
+        lambda _: None,
+        treatments,
+        frozenset(allowed),
+        ward.clock.now_s() + budget_s,
+    )
+    search.run()
+    return search
+
+
+def names(steps) -> list[str]:
+    return [step.candidate.dose.treatment.name for step in steps]
+
+
+def test_what_helps_is_kept_and_what_does_not_is_undone():
+    ward = Ward(factors={"good": 0.5, "bad": 2.0})
+    search = searched(ward, made(ward, "good"), made(ward, "bad", predicted=3.0))
+    assert names(search.kept) == ["good"]
+    assert search.kept[0].trial.race.comparison.speedup == pytest.approx(2)
+    assert search.lost["bad"].trial.reason == "slower"
+    assert list(ward.force) == ["good"]
+
+
+def test_no_difference_is_no_gain():
+    ward = Ward()
+    assert searched(ward, made(ward, "idle")).lost["idle"].trial.reason == "no faster: the same kernels run"
+
+
+def test_other_numbers_are_refused_before_any_race():
+    ward = Ward(factors={"wrong": 0.1})
+    lost = searched(ward, made(ward, "wrong")).lost["wrong"].trial
+    assert lost.reason.startswith("other numbers: result0")
+    assert lost.race is None
+
+
+def test_faster_than_the_compulsory_floor_is_refused():
+    ward = Ward(factors={"magic": 0.01})
+    assert "below the compulsory floor" in searched(ward, made(ward, "magic"), floor_s=0.1).lost["magic"].trial.reason
+
+
+def test_a_noisy_machine_cannot_decide():
+    ward = Ward(factors={"maybe": 0.97}, noise=2.0)
+    search = searched(ward, made(ward, "maybe"))
+    assert not search.kept
+    assert "cannot decide" in search.lost["maybe"].trial.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("backend broke\nmore"), "RuntimeError: backend broke more"),
+        (RuntimeError("CUDA out of memory. Tried"), "out of memory"),
+        (Unfit("no site left"), "no site left"),
+    ],
+)
+def test_a_treatment_that_raises_is_refused_and_leaves_nothing(error, reason):
+    ward = Ward(factors={"good": 0.5})
+    search = searched(ward, made(ward, "broken", predicted=9.0, raises=error), made(ward, "good"))
+    assert search.lost["broken"].trial.reason == reason
+    assert names(search.kept) == ["good"]
+    assert list(ward.force) == ["good"]
+
+
+def test_an_interrupt_keeps_what_was_found():
+    ward = Ward(factors={"good": 0.5})
+    good, cut = made(ward, "good", predicted=9.0), made(ward, "cut", raises=KeyboardInterrupt())
+    step = ward.step
+    subject = examined_subject(step, step, "cpu")
+    bench = Bench(subject, ward.clock, EFFORT, truth(subject), lambda _: None, lambda _: None)
+    looked_at = exam(step_s=1.0, host_s=0.5)
+    search = Search(bench, looked_at, lambda: looked_at, lambda _: None, (good, cut), frozenset(), math.inf)
+    with pytest.raises(KeyboardInterrupt):
+        search.run()
+    assert names(search.kept) == ["good"]
+    assert list(ward.force) == ["good"]
+
+
+def test_of_those_that_exclude_each_other_the_fastest_is_kept():
+    ward = Ward(factors={"one": 0.8, "two": 0.5, "three": 0.9})
+    search = searched(ward, *(made(ward, name, group="g", predicted=5 - i) for i, name in enumerate(ward.factors)))
+    assert names(search.kept) == ["two"]
+    assert set(search.lost) == {"one", "three"}
+
+
+def test_what_lost_by_the_host_has_a_second_chance_in_a_graph():
+    """Regions fuse better and ask for more: without a graph the whole wins, with it the regions."""
+    ward = Ward(
+        factors={"whole": 0.6, "regions": 0.4, "graph": 1.0},
+        host_s={"whole": 0.7, "regions": 0.9},
+        hides_host={"graph"},
+    )
+    fusion = {"stage": Stage.FUSION, "group": "fusion"}
+    search = searched(
+        ward,
+        made(ward, "whole", predicted=3.0, **fusion),
+        made(ward, "regions", predicted=3.0, **fusion),
+        made(ward, "graph", stage=Stage.GRAPH, group="graph", predicted=1.1),
+    )
+    assert names(search.kept) == ["graph", "regions"]
+    assert [dose.treatment.name for dose in search.bench.subject.plan] == ["regions", "graph"]
+    assert "faster in its place" in search.lost["whole"].trial.reason
+
+
+def test_what_cannot_be_captured_may_take_the_place_of_the_graph():
+    ward = Ward(factors={"graph": 0.9, "fused": 0.3})
+    graph = made(ward, "graph", stage=Stage.GRAPH, group="graph", predicted=3.0, risky=True)
+    fused = made(ward, "fused", stage=Stage.FUSION, group="fusion")
+    search = searched(ward, graph, fused, rehearse=lambda plan: "capture failed" if len(plan) > 1 else None)
+    assert names(search.kept) == ["fused"]
+    assert list(ward.force) == ["fused"]
+    assert search.lost["graph"].trial.reason == "fused is faster in its place"
+
+
+def test_too_little_to_gain_is_not_tried_and_says_so():
+    ward = Ward()
+    search = searched(ward, made(ward, "small", predicted=1.01), made(ward, "never", unfit="not here"))
+    assert search.passed_over == {"small": (1.01, "too little to gain"), "never": (None, "not here")}
+
+
+def test_what_changes_numbers_has_to_be_allowed():
+    ward = Ward(factors={"narrow": 0.5})
+    narrow = made(ward, "narrow", allow="bf16")
+    assert "--allow bf16" in searched(ward, narrow).passed_over["narrow"][1]
+    assert names(searched(ward, narrow, allowed=["bf16"]).kept) == ["narrow"]
+
+
+def test_no_trial_begins_after_the_budget():
+    ward = Ward(factors={"good": 0.5, "other": 0.5})
+    search = searched(ward, made(ward, "good", predicted=3.0), made(ward, "other"), budget_s=20)
+    assert names(search.kept) == ["good"]
+    assert search.passed_over["other"][1] == "the budget is spent"
+
+
+def test_what_is_risky_is_rehearsed_and_its_failure_is_the_reason():
+    ward = Ward(factors={"graph": 0.5})
+    search = searched(ward, made(ward, "graph", risky=True), rehearse=lambda _: "capture failed")
+    assert search.lost["graph"].trial.reason == "failed when rehearsed: capture failed"
+    assert not ward.force

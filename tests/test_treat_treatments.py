@@ -1,0 +1,161 @@
+"""Every treatment: applied and undone it leaves the same bits, and while in force the same numbers."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import gobrrr.treat.treatments  # noqa: F401 (registers them)
+from gobrrr.timing.state import preserved
+from gobrrr.timing.state.reach import reached
+from gobrrr.treat.edit import Edit
+from gobrrr.treat.subject import Subject
+from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
+from gobrrr.treat.verify import truth, verified
+from treating import attention, bare, images, inference, modelless, subject, training
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
+)  # Dynamo
+
+CUDA_ONLY = {"whole-step-graph", "compile-tuned", "reduce-overhead", "tf32"}
+NEED_TRANSFORMERS = {"sdpa-switch"}
+
+
+@dataclass(frozen=True)
+class Case:
+    treatment: str
+    make: object
+    sites: tuple[str, ...]
+
+
+CASES = (
+    Case("fused-optimizer", training, ("0",)),
+    Case("fused-optimizer", lambda: training(optimizer=torch.optim.SGD, momentum=0.9), ("0",)),
+    Case("compile", training, ("model:",)),
+    Case("compile", modelless, ("step",)),
+    Case("compile-regions", training, ("model:0", "model:1")),
+    Case("no-grad", bare, ("step",)),
+    Case("bf16-autocast", training, ("model:",)),
+    Case("channels-last", images, ("model:0", "model:3")),
+    Case("conv-bn-fold", images, ("model:0", "model:1")),
+    Case("int8-dynamic", inference, ("model:0.up", "model:1")),
+    Case("padded-products", lambda: training(outputs=5), ("model:2",)),
+    Case("sdpa-rewrite", attention, ("model:0",)),
+)
+
+
+def dose(case: Case) -> Dose:
+    return Dose(TREATMENTS[case.treatment], case.sites)
+
+
+def bits(found: Subject) -> list[bytes]:
+    """Of everything that the step reaches, in the order of the walk."""
+    tensors = [thing for thing in reached(found.origin) if isinstance(thing, torch.Tensor)]
+    return [tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes() for tensor in tensors]
+
+
+def flags(found: Subject) -> list[object]:
+    groups = [group for optimizer in found.optimizers for group in optimizer.param_groups]
+    return [{key: value for key, value in group.items() if key != "params"} for group in groups]
+
+
+def after_a_step(found: Subject) -> list[bytes]:
+    """Output and everything that a step changes."""
+    with preserved(found.origin):
+        torch.manual_seed(3)
+        result = found.run()
+        own = [] if result is None else [result.detach().cpu().numpy().tobytes()]
+        return own + bits(found)
+
+
+def test_there_is_a_case_for_every_treatment_that_runs_on_a_cpu():
+    assert {case.treatment for case in CASES} | CUDA_ONLY | NEED_TRANSFORMERS >= set(TREATMENTS)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.treatment)
+def test_applied_and_undone_it_leaves_the_same_bits(case):
+    found = subject(case.make())
+    before = bits(found), flags(found), after_a_step(found), found.step
+    turn = found.become((dose(case),))
+    with preserved(found.origin):
+        found.run()
+    turn.to_before()
+    assert (bits(found), flags(found), after_a_step(found), found.step) == before
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.treatment)
+def test_in_force_it_computes_the_same(case):
+    found = subject(case.make())
+    known = truth(found)
+    found.become((dose(case),))
+    with preserved(found.origin):
+        checked = verified(found, known, found.plan)
+    assert checked.passed, checked
+    assert not checked.weak
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.treatment)
+def test_a_fault_in_any_edit_leaves_the_subject_as_it_came(case, monkeypatch):
+    found = subject(case.make())
+    before = bits(found), flags(found), after_a_step(found), found.step
+    found.become((dose(case),))
+    edits = len(found.courses[0].edits)
+    found.end()
+    for failing in {1, (edits + 1) // 2, edits}:
+        with monkeypatch.context() as patch:
+            patch.setattr(Edit, "swap", failing_at(failing))
+            with pytest.raises(RuntimeError, match="injected"):
+                found.become((dose(case),))
+        assert (bits(found), flags(found), after_a_step(found), found.step) == before
+
+
+def failing_at(place: int):
+    made, count = Edit.swap, iter(range(1, 1000))
+
+    def swap(self: Edit) -> None:
+        if next(count) == place:
+            raise RuntimeError("injected")
+        made(self)
+
+    return swap
+
+
+def test_an_optimizer_of_ones_own_is_not_fused():
+    class Mine(torch.optim.AdamW):
+        pass
+
+    found = subject(training(optimizer=Mine))
+    with pytest.raises(Unfit, match="no fused form"):
+        TREATMENTS["fused-optimizer"].kind.sites(SimpleNamespace(subject=found))
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (8, 2), (6, 1)])
+@pytest.mark.parametrize("masked", ["none", "bool", "float", "causal"])
+def test_attention_of_one_query_spelled_out_is_attention(heads, masked):
+    from gobrrr.treat.treatments.compile_tuned import spelled_out
+
+    query, key, value = torch.randn(2, heads[0], 1, 8), torch.randn(2, heads[1], 6, 8), torch.randn(2, heads[1], 6, 4)
+    masks = {"bool": torch.arange(6).expand(2, 1, 1, 6) < 4, "float": torch.randn(2, heads[0], 1, 6)}
+    options = {"attn_mask": masks.get(masked), "is_causal": masked == "causal", "enable_gqa": True}
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, **options)
+    torch.testing.assert_close(spelled_out(query, key, value, **options), expected)
+
+
+def test_regions_are_the_repeated_blocks_and_what_stands_beside_them():
+    from gobrrr.treat.treatments.compile_regions import regions
+
+    nn = torch.nn
+    layers = nn.ModuleList(nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(3))
+    head = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
+    model = nn.ModuleDict({"encoder": nn.ModuleDict({"layers": layers}), "head": head, "out": nn.Linear(2, 2)})
+    assert regions(model) == ["encoder.layers.0", "encoder.layers.1", "encoder.layers.2", "head"]
+    assert regions(nn.Linear(2, 2)) == []
+
+
+def test_a_normalization_that_reads_a_convolution_is_folded_into_it():
+    from gobrrr.treat.treatments.conv_bn_fold import folding_pairs
+
+    assert folding_pairs(subject(images())) == [("model:0", "model:1")]
+    assert folding_pairs(subject(training())) == []

@@ -1,0 +1,79 @@
+"""Small subjects for the tests of treatments: one for each that a treatment has something to change in."""
+
+import torch
+from torch import nn
+
+from gobrrr.treat.subject import Subject, subject_of
+from gobrrr.workload import Workload
+
+
+class Block(nn.Module):
+    def __init__(self, width: int = 16, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.norm, self.drop = nn.LayerNorm(width), nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x + self.drop(self.down(nn.functional.gelu(self.up(x)))))
+
+
+class Attention(nn.Module):
+    """Written out, as in a course."""
+
+    def __init__(self, width: int = 16, heads: int = 2) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (
+            layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        return (scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2)
+
+
+def training(dropout: float = 0.0, optimizer=torch.optim.AdamW, outputs: int = 4, **options) -> Workload:
+    torch.manual_seed(0)
+    model = nn.Sequential(Block(dropout=dropout), Block(dropout=dropout), nn.Linear(16, outputs))
+    made = optimizer(model.parameters(), lr=1e-2, **options)
+    return Workload(model, torch.randn(8, 16), loss=lambda out: out.square().mean(), optimizer=made)
+
+
+def images() -> Workload:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3)).eval()
+    model[1].running_mean.normal_()
+    model[1].running_var.uniform_(0.5, 2)
+    return Workload(model, torch.randn(2, 3, 16, 16))
+
+
+def attention() -> Workload:
+    torch.manual_seed(0)
+    return Workload(nn.Sequential(Attention(), nn.Linear(16, 4)).eval(), torch.randn(2, 5, 16))
+
+
+def inference() -> Workload:
+    torch.manual_seed(0)
+    return Workload(nn.Sequential(Block(), nn.Linear(16, 4)).eval(), torch.randn(32, 16))
+
+
+def bare():
+    """A step of one's own, that records what nobody reads."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Block(), nn.Linear(16, 4)).eval(), torch.randn(3, 16)
+    return lambda: model(x)
+
+
+def modelless():
+    torch.manual_seed(0)
+    x = torch.randn(100)
+    return lambda: (x * 2).add(1).relu()
+
+
+def subject(made, steps: int = 2) -> Subject:
+    """Warm: what lives on from step to step is there."""
+    found = subject_of(lambda: made)
+    for _ in range(steps):
+        found.run()
+    return found
