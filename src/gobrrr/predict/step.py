@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from gobrrr.diagnose.fusion import groups
 from gobrrr.diagnose.kinds import Kind, kind
-from gobrrr.diagnose.residency import Traffic, accesses, residency
+from gobrrr.diagnose.residency import Traffic, accesses, likely_residency
 from gobrrr.predict.accelerator import Accelerator
 from gobrrr.predict.host import Host, Issued, simulated, training, waits
 from gobrrr.predict.kernels import NO_KERNEL, Kernel, kernel
@@ -61,7 +61,7 @@ def step(
 
 
 def eager(ops: Sequence[Op], accelerator: Accelerator, host: Host) -> list[Issued]:
-    traffics = residency([accesses(op) for op in ops], accelerator.cache_bytes)
+    traffics = likely_residency([accesses(op) for op in ops], accelerator.cache_bytes)
     trains = training(ops)
     return [
         Issued(host.op_s(op, trains=trains), kernel(op, traffic, accelerator), waits(op))
@@ -76,7 +76,7 @@ def compiled(ops: Sequence[Op], accelerator: Accelerator, host: Host) -> list[Is
     """
     model = without_unread([op for op in ops if op.phase is not Phase.OPTIMIZER])
     fused = groups(model, flash=False)
-    traffics = residency([group.accesses for group in fused], accelerator.cache_bytes)
+    traffics = likely_residency([group.accesses for group in fused], accelerator.cache_bytes)
     issued = [Issued(host.entering_s(trains=training(ops)), NO_KERNEL)]
     for group, traffic in zip(fused, traffics, strict=True):
         members = [model[index] for index in group.ops]
@@ -105,10 +105,16 @@ def group_kernels(members: Sequence[Op], traffic: Traffic, accelerator: Accelera
     found = [kernel(op, _own(op, from_memory), accelerator, compiled=True) for op in contractions]
     if others:
         rest = _rest(traffic, contractions, from_memory)
-        picked = sum(op.work.bytes for op in others if op.work and _picks(op))
-        generated = Stream.GATHER if 2 * picked > rest.bytes else Stream.POINTWISE
-        found.append(Kernel(Family.STREAM, stream(generated, rest, accelerator)))
+        found.append(Kernel(Family.STREAM, stream(_generated(others, rest), rest, accelerator)))
     return found
+
+
+def _generated(ops: Sequence[Op], traffic: Traffic) -> Stream:
+    picked = sum(op.work.bytes for op in ops if op.work and _picks(op))
+    if 2 * picked > traffic.bytes:
+        return Stream.GATHER
+    is_rowwise = any(op.cls is OpClass.NORMALIZATION and "batch_norm" not in op.name for op in ops)
+    return Stream.ROWWISE if is_rowwise else Stream.POINTWISE
 
 
 def _picks(op: Op) -> bool:
