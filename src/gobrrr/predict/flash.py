@@ -14,7 +14,7 @@ BACKWARD = f"{FORWARD}_backward"
 
 
 def flashed(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """Whatever touches scores is one kernel, forward and backward, where the last of them was."""
+    """Whatever touches scores is one kernel, forward and backward, where the last of them was; views of them go."""
     found = grouping(ops, data_flow(ops))
     if not found.attentions:
         raise UsageError("'flash' changes nothing: the step has no attention of two products and a softmax")
@@ -24,7 +24,8 @@ def flashed(ops: Sequence[Op]) -> tuple[Op, ...]:
             for number in numbers:
                 kept[number] = None
             kept[numbers[-1]] = fused
-    return tuple(op for op in kept if op is not None)
+    sizes = {ops[attention.scores].outputs[0].numel for attention in found.attentions}
+    return tuple(op for op in kept if op and (op.launches or not any(_touches(op, size) for size in sizes)))
 
 
 def _fused(ops: Sequence[Op], found: Grouping, attention: Attention) -> list[tuple[list[int], Op]]:
