@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from math import log
 from pathlib import Path
 from statistics import fmean
@@ -22,7 +23,7 @@ from unittest import mock
 
 from benchmarks import predict_tables
 from benchmarks.predict import Named, Score, scored
-from benchmarks.predict_tables import FORMATS, Row
+from benchmarks.predict_tables import FORMATS, Cells, Row
 
 from gobrrr import schema
 from gobrrr.predict import attention, conv, product, stream
@@ -39,7 +40,7 @@ ROWS = 400
 class Fitted:
     """A family of kernels: the tables that tell of it, and its constants by where they are kept."""
 
-    pattern: str
+    patterns: tuple[str, ...]
     families: tuple[Family, ...]
     constants: tuple[tuple[Any, str], ...]
 
@@ -50,7 +51,7 @@ def named(module: ModuleType, names: str) -> tuple[tuple[Any, str], ...]:
 
 FITTED = (
     Fitted(
-        "gemm*.csv",
+        ("gemm*.csv",),
         (Family.PRODUCT,),
         named(
             product,
@@ -58,7 +59,7 @@ FITTED = (
         ),
     ),
     Fitted(
-        "attention*.csv",
+        ("attention*.csv",),
         (Family.ATTENTION,),
         named(
             attention,
@@ -68,12 +69,7 @@ FITTED = (
         ),
     ),
     Fitted(
-        "vector_ops*.csv",
-        (Family.STREAM,),
-        (*named(stream, "_STREAMED _FILL_CYCLES _ROW_CYCLES _SHARPNESS"), (stream.Stream.ROWWISE, "_value_")),
-    ),
-    Fitted(
-        "llm_ops*.csv",
+        ("vector_ops*.csv", "llm_ops*.csv"),
         (Family.STREAM,),
         (
             *named(stream, "_STREAMED _FILL_CYCLES _ROW_CYCLES _SHARPNESS"),
@@ -82,9 +78,10 @@ FITTED = (
         ),
     ),
     Fitted(
-        "conv_ops*.csv",
+        ("conv_ops*.csv",),
         (Family.CONVOLUTION,),
-        named(conv, "_IMPLICIT_SIMT _WINOGRAD _TRANSFORMED _WINOGRAD_S") + named(product, "_RATE_SIMT _TILE_LOADS_SIMT"),
+        named(conv, "_IMPLICIT_SIMT _WINOGRAD _TRANSFORMED _WINOGRAD_S")
+        + named(product, "_RATE_SIMT _TILE_LOADS_SIMT"),
     ),
 )
 
@@ -110,10 +107,10 @@ class AllLeftOut:
     tables: tuple[LeftOut, ...]
 
 
-def predicted(fitted: Fitted, path: Path) -> list[Row]:
-    product._candidates.cache_clear()  # noqa: SLF001 (it holds rates made of constants that have changed)
-    rows = FORMATS[fitted.pattern](path, Named())
-    return [row for row in rows if row.family in fitted.families]
+def predicted(fitted: Fitted, tables: Path) -> list[Row]:
+    product._candidates.cache_clear()  # it holds rates made of constants that have changed
+    read = (FORMATS[pattern](path, Named()) for pattern in fitted.patterns for path in sorted(tables.rglob(pattern)))
+    return [row for rows in read for row in rows if row.family in fitted.families]
 
 
 @contextmanager
@@ -125,12 +122,17 @@ def at(constants: Sequence[tuple[Any, str]], values: Sequence[float]) -> Iterato
 
 
 @contextmanager
-def thinned(path: Path) -> Iterator[None]:
-    """Every so-many-th line, read once."""
-    cells = list(predict_tables.read(path))
-    accelerators = {row.get("system") or row.get("gpu") or row.get("Device") for row in cells}
-    every = cells[:: max(1, len(cells) // (ROWS * len(accelerators)))]
-    with mock.patch.object(predict_tables, "read", lambda _path: every):
+def thinned() -> Iterator[None]:
+    """Every so-many-th line of a table, read once."""
+    original = predict_tables.read
+
+    @cache
+    def some(path: Path) -> list[Cells]:
+        cells = list(original(path))
+        accelerators = {row.get("system") or row.get("gpu") or row.get("Device") for row in cells}
+        return cells[:: max(1, len(cells) // (ROWS * len(accelerators)))]
+
+    with mock.patch.object(predict_tables, "read", some):
         yield
 
 
@@ -142,12 +144,12 @@ def error(rows: Sequence[Row], without: str) -> float:
     return fmean(fmean(errors) for errors in by_accelerator.values())
 
 
-def fit(fitted: Fitted, path: Path, without: str) -> list[float]:
+def fit(fitted: Fitted, tables: Path, without: str) -> list[float]:
     values = [getattr(owner, name) * MOVED ** (-1) ** number for number, (owner, name) in enumerate(fitted.constants)]
 
     def loss(tried: Sequence[float]) -> float:
         with at(fitted.constants, tried):
-            return error(predicted(fitted, path), without)
+            return error(predicted(fitted, tables), without)
 
     best = loss(values)
     for factor in (step for step in STEPS for _ in range(2)):
@@ -159,14 +161,14 @@ def fit(fitted: Fitted, path: Path, without: str) -> list[float]:
     return values
 
 
-def left_out(fitted: Fitted, path: Path) -> Iterator[LeftOut]:
-    shipped = {(one.table, one.accelerator): one for one in scored(predicted(fitted, path))}
+def left_out(fitted: Fitted, tables: Path) -> Iterator[LeftOut]:
+    shipped = {(one.table, one.accelerator): one for one in scored(predicted(fitted, tables))}
     accelerators = sorted({name for _, name in shipped if name != "macro"})
     for accelerator in accelerators if len(accelerators) > 1 else ():
-        with thinned(path):
-            values = fit(fitted, path, accelerator)
+        with thinned():
+            values = fit(fitted, tables, accelerator)
         with at(fitted.constants, values):
-            scores = [one for one in scored(predicted(fitted, path)) if one.accelerator == accelerator]
+            scores = [one for one in scored(predicted(fitted, tables)) if one.accelerator == accelerator]
         yield from (_beside(one, shipped[one.table, accelerator]) for one in scores)
 
 
@@ -179,9 +181,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("tables", type=Path, metavar="TABLE_DIR")
     parser.add_argument("--json", action="store_true", help="data on stdout, nothing else")
     given = parser.parse_args(arguments)
-    found = [
-        one for fitted in FITTED for path in sorted(given.tables.rglob(fitted.pattern)) for one in left_out(fitted, path)
-    ]
+    found = [one for fitted in FITTED for one in left_out(fitted, given.tables)]
     if given.json:
         print(schema.dumps(AllLeftOut(tuple(found))))
         return

@@ -12,7 +12,7 @@ from gobrrr.exam import Exam
 from gobrrr.work.count import count_elsewhere
 from gobrrr.work.cuda_choices import IN_FP32, TO_FP32, cuda_choices
 from gobrrr.work.fake import fake_tensors
-from gobrrr.work.tracing import as_traced
+from gobrrr.work.tracing import as_traced, compile_modes
 
 EXAMS = Path(__file__).parent / "data" / "exams"
 
@@ -84,3 +84,10 @@ def test_a_module_sees_a_compiler_and_its_optimizer_does_not():
         seen.append(torch.compiler.is_compiling())
     model(torch.randn(2, 4))
     assert seen == [True, False, False]
+
+
+def test_calls_of_a_compiler_are_noted_by_their_mode():
+    with compile_modes() as modes:
+        torch.compile(torch.nn.Linear(4, 4))
+        torch.nn.Linear(4, 4).compile(mode="reduce-overhead")
+    assert modes == ["default", "reduce-overhead"]

@@ -23,10 +23,7 @@ class Layer(torch.nn.Module):
     def forward(self, x):
         batch, tokens, _ = x.shape
         q, k, v = self.projection(x).view(batch, tokens, 3, 4, 64).permute(2, 0, 3, 1, 4)
-        if self.fused:
-            mixed = functional.scaled_dot_product_attention(q, k, v)
-        else:
-            mixed = ((q @ k.mT) * 0.125).softmax(-1) @ v
+        mixed = functional.scaled_dot_product_attention(q, k, v) if self.fused else (q @ k.mT * 0.125).softmax(-1) @ v
         return x + self.output(mixed.transpose(1, 2).reshape(batch, tokens, 256)).relu()
 
 

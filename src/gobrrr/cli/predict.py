@@ -1,5 +1,6 @@
 """`gobrrr predict`."""
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from gobrrr.machine.datasheets import Datasheet
     from gobrrr.predict.prediction import Predictions
     from gobrrr.predict.what_if import Change
+    from gobrrr.work.program import Program
 
 
 @click.command("predict")
@@ -75,21 +77,23 @@ def _sheet(name: str) -> "Datasheet":
 def _from_factory(
     target: str, sheets: "list[Datasheet]", changes: "list[Change]", ceilings: "list[Ceilings]", *, real: bool
 ) -> "Predictions":
-    from gobrrr.predict.inputs import resized
+    from gobrrr.predict.inputs import Scale, resized
     from gobrrr.predict.prediction import predictions
+    from gobrrr.predict.step import Variant
     from gobrrr.report.progress import progress_line
     from gobrrr.work.count import count_elsewhere
+    from gobrrr.work.tracing import compile_modes
     from gobrrr.workload import load_factory
 
-    factory = load_factory(target)
-    with progress_line("predicting") as progress:
-        return predictions(
-            target,
-            lambda scale: count_elsewhere(resized(factory, scale), real=real, traced=scale.traced, progress=progress),
-            sheets,
-            changes,
-            ceilings,
-        )
+    with progress_line("predicting") as progress, compile_modes() as modes:
+        factory = load_factory(target)
+
+        @cache
+        def counting(scale: Scale) -> "Program":
+            return count_elsewhere(resized(factory, scale), real=real, traced=scale.traced, progress=progress)
+
+        counting(Scale())  # which tells whether anything is compiled
+        return predictions(target, counting, sheets, changes, ceilings, Variant.of_modes(modes))
 
 
 def _from_exam(path: Path, sheets: "list[Datasheet]", changes: "list[Change]") -> "Predictions":

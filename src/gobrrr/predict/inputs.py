@@ -19,9 +19,6 @@ class Scale(NamedTuple):
     """As a compiler sees the model: libraries take other ways then."""
 
 
-AS_GIVEN = Scale()
-
-
 def resized(factory: Callable[[], Any], scale: Scale) -> Callable[[], Any]:
     """A factory whose inputs are repeated, or cut, along the batch dimension and the one of the tokens."""
 

@@ -124,7 +124,7 @@ def _group_norm(call: Call, traffic: Traffic, accelerator: Accelerator) -> Estim
 
 
 def _reorders(call: Call) -> bool:
-    """Whether an operand lies in another order than the result, or is repeated over it: neighbours are not read together.
+    """Whether an operand lies in another order than the result, or is repeated over it: neighbours are read apart.
 
     Such a kernel takes element by element, with an index for each: two to three times as long on an H100.
     """

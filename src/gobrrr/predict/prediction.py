@@ -18,7 +18,7 @@ from gobrrr.predict.cast import cast
 from gobrrr.predict.checkpoint import checkpointed
 from gobrrr.predict.flash import flashed
 from gobrrr.predict.host import Host
-from gobrrr.predict.inputs import AS_GIVEN, Scale
+from gobrrr.predict.inputs import Scale
 from gobrrr.predict.spread import interval
 from gobrrr.predict.step import Step, Variant, step
 from gobrrr.predict.what_if import Change, check
@@ -81,18 +81,21 @@ def predictions(
     sheets: Sequence[Datasheet],
     changes: Sequence[Change],
     ceilings: Sequence[Ceilings],
+    variant: Variant = Variant.EAGER,
 ) -> Predictions:
+    """Of a program that runs as `variant` already."""
     for sheet in sheets:
         for change in changes:
             check(change, sheet)
-    base = counting(AS_GIVEN)
-    scales = {change.scale for change in changes} - {AS_GIVEN}
-    counted = {AS_GIVEN: base} | {scale: _counted(counting, scale) for scale in scales}
-    programs = {change: changed(counted[change.scale], change) for change in changes}
+    given = Scale(traced=variant.is_compiled)
+    base = counting(given)
+    asked = [change.on_top_of(variant) for change in changes]
+    counted = {given: base} | {scale: _counted(counting, scale) for scale in {one.scale for one in asked} - {given}}
+    programs = {change: changed(counted[change.scale], change) for change in asked}
     found, what_ifs = [], []
     for sheet in sheets:
         device, host = machine(sheet, ceilings)
-        as_is = step(base.ops, device, host)
+        as_is = step(base.ops, device, host, variant)
         found.append(prediction(base, as_is, device))
         what_ifs += [
             what_if(program, change, as_is.step_s, _step(program, device, host, change).step_s, device)
@@ -184,16 +187,16 @@ def from_exam(exam: Exam, sheets: Sequence[Datasheet], changes: Sequence[Change]
     for change in changes:
         if change.batch != 1 or change.sequence != 1:
             raise UsageError(f"{change.text!r} needs the workload: give FILE.py:NAME in place of --exam")
-    programs = {change: changed(program, change) for change in changes}
+    variant = Variant.COMPILED if exam.dispatched else Variant.EAGER
+    programs = {change: changed(program, change) for change in (one.on_top_of(variant) for one in changes)}
     found, what_ifs = [], []
     for sheet in sheets or [own_sheet(exam)]:
         device, host = machine(sheet, [])
         as_is = anchored(exam, device)
         found.append(prediction(program, as_is, device))
-        before = step(program.ops, device, host, Variant.COMPILED if exam.dispatched else Variant.EAGER)
+        before = step(program.ops, device, host, variant)
         for change, other in programs.items():
             check(change, sheet)
-            kept = replace(change, compiled=change.compiled or bool(exam.dispatched))
-            after_s = rescaled(as_is, before, _step(other, device, host, kept), serial=device.serial)
+            after_s = rescaled(as_is, before, _step(other, device, host, change), serial=device.serial)
             what_ifs.append(what_if(other, change, as_is.step_s, after_s, device))
     return Predictions(exam.target, tuple(found), tuple(what_ifs))

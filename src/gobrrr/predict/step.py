@@ -24,6 +24,18 @@ class Variant(StrEnum):
     """Eager kernels, replayed by the device."""
     COMPILED_GRAPHED = "compiled and graphed"
 
+    @classmethod
+    def of(cls, *, compiled: bool, graphed: bool) -> "Variant":
+        if compiled:
+            return cls.COMPILED_GRAPHED if graphed else cls.COMPILED
+        return cls.GRAPHED if graphed else cls.EAGER
+
+    @classmethod
+    def of_modes(cls, modes: Sequence[str]) -> "Variant":
+        """Of a program that calls torch.compile in these modes."""
+        graphed = any(mode in ("reduce-overhead", "max-autotune") for mode in modes)
+        return cls.of(compiled=bool(modes), graphed=graphed)
+
     @property
     def is_compiled(self) -> bool:
         return self in (Variant.COMPILED, Variant.COMPILED_GRAPHED)

@@ -34,12 +34,12 @@ class Change:
 
     @property
     def variant(self) -> Variant:
-        return {
-            (False, False): Variant.EAGER,
-            (True, False): Variant.COMPILED,
-            (False, True): Variant.GRAPHED,
-            (True, True): Variant.COMPILED_GRAPHED,
-        }[self.compiled, self.graphed]
+        return Variant.of(compiled=self.compiled, graphed=self.graphed)
+
+    def on_top_of(self, variant: Variant) -> "Change":
+        """What is compiled or graphed already stays so."""
+        compiled, graphed = self.compiled or variant.is_compiled, self.graphed or variant.is_graphed
+        return replace(self, compiled=compiled, graphed=graphed)
 
 
 AS_IT_IS = Change("")

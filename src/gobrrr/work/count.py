@@ -35,7 +35,11 @@ def count_workload(
 
 
 def count_elsewhere(
-    factory: Callable[[], Any], *, traced: bool, real: bool = False, progress: Progress = lambda _number, _total, _what: None
+    factory: Callable[[], Any],
+    *,
+    traced: bool,
+    real: bool = False,
+    progress: Progress = lambda _number, _total, _what: None,
 ) -> Program:
     """The program as a CUDA device would run it; `traced`, as it runs where a compiler sees the model."""
     need("torch", "torch")

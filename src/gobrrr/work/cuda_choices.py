@@ -6,10 +6,10 @@ counted with all of its scores, with thousands of ops too many and with casts mi
 
 Attention follows torch's own selection, in its order: flash for 16-bit operands without a mask, the memory-efficient
 kernel where heads are as many and aligned, else products and a softmax. Fused kernels want a mask that lies dense along
-its last dimension: one that is broadcast along it, as some libraries make it when traced, falls through to the products.
+its last dimension: one that is broadcast along it, as some libraries make it when traced, falls through to products.
 
-Assumed, and held by tests: the private ops run on fake tensors of the CPU and have backward passes of their own, torch's
-CPU autocast has no rule of its own for the ops listed, and optimizers ask torch.optim.optimizer for the devices on which
+Assumed, and held by tests: the private ops run on fake tensors of the CPU and have backward passes of their own, CPU
+autocast has no rule of its own for the ops listed, and optimizers ask torch.optim.optimizer for the devices on which
 they take many tensors at once.
 """
 
@@ -27,7 +27,9 @@ from torch.nn import functional
 _ATEN = torch.ops.aten
 _optimizer = import_module("torch.optim.optimizer")  # torch.optim hides its module of that name
 
-IN_FP32 = "layer_norm group_norm pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar exp log rsqrt softplus logsumexp".split()
+IN_FP32 = (
+    "layer_norm group_norm pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar exp log rsqrt softplus logsumexp".split()
+)
 """That CUDA's autocast casts its operands for."""
 TO_FP32 = ["softmax.int", "log_softmax.int", "sum", "sum.dim_IntList", "cumsum"]
 """Whose result it wants in fp32."""
@@ -45,7 +47,11 @@ def cuda_choices() -> Iterator[None]:
             library.impl(name, _in_fp32(name), "AutocastCPU")
         for owner, name, chosen in (
             (_optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"]),
-            (functional, "scaled_dot_product_attention", _on_cpu(attention, lambda *a, **k: _Asked(*a, **k).answered())),
+            (
+                functional,
+                "scaled_dot_product_attention",
+                _on_cpu(attention, lambda *a, **k: _Asked(*a, **k).answered()),
+            ),
             (functional, "dropout", _on_cpu(dropout, _dropped)),
         ):
             stack.enter_context(mock.patch.object(owner, name, chosen))

@@ -1,7 +1,7 @@
-"""What a model does when a compiler looks at it: libraries ask `torch.compiler.is_compiling()` and take other ways.
+"""What a program does with compilers: whether it calls one, and what its model does when one looks at it.
 
-Assumed, and held by a test: the answer is a private flag of torch.compiler, and a module is called through
-`torch.nn.Module.__call__`.
+Libraries ask `torch.compiler.is_compiling()` and take other ways. Assumed, and held by a test: the answer is a private
+flag of torch.compiler, and a module is called through `torch.nn.Module.__call__`.
 """
 
 from collections.abc import Iterator
@@ -23,3 +23,16 @@ def as_traced() -> Iterator[None]:
 
     with mock.patch.object(torch.nn.Module, "__call__", traced):
         yield
+
+
+@contextmanager
+def compile_modes() -> Iterator[list[str]]:
+    """The mode of every torch.compile that is called meanwhile."""
+    original, modes = torch.compile, list[str]()
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        modes.append(kwargs.get("mode") or "default")
+        return original(*args, **kwargs)
+
+    with mock.patch.object(torch, "compile", noted):
+        yield modes
