@@ -4,6 +4,7 @@ By default they have the sizes of a large GPU; `regimes.py` and `step_time.py` t
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -172,7 +173,19 @@ def gpt2_compiled(**config: Any) -> Step:
     return _training(_gpt2(**config), tokens=1024, compiled=True)
 
 
-def llama_decode(position: int = 128, **config: Any) -> Step:
+def llama_decode_eager(**config: Any) -> Step:
+    return llama_decode(compiled=lambda decoded: decoded, **config)
+
+
+def llama_decode_compiled(**config: Any) -> Step:
+    return llama_decode(compiled=partial(torch.compile, fullgraph=True), **config)
+
+
+def llama_decode(
+    position: int = 128,
+    compiled: Callable[..., Any] = partial(torch.compile, mode="reduce-overhead", fullgraph=True),  # noqa: B008 (no call)
+    **config: Any,
+) -> Step:
     """One token of a 1.1-billion-parameter model at batch 1, compiled and graphed, always at the same position."""
     sizes = {
         "hidden_size": 2048,
@@ -191,18 +204,17 @@ def llama_decode(position: int = 128, **config: Any) -> Step:
     with torch.no_grad():
         model(input_ids=ids[:, :-1], past_key_values=cache)  # eager: a cache is allocated by its first use
 
-    @torch.compile(mode="reduce-overhead", fullgraph=True)
     def decoded(token: torch.Tensor) -> torch.Tensor:
         logits = model(input_ids=token, past_key_values=cache).logits
         for layer in cache.layers:
             layer.cumulative_length.sub_(1)
         return logits
 
-    token = ids[:, -1:].clone()
+    token, decode = ids[:, -1:].clone(), compiled(decoded)
 
     def step() -> None:
         with torch.no_grad():
-            decoded(token)
+            decode(token)
 
     return step
 

@@ -33,7 +33,7 @@ _BLUR_S = 1e-6
 
 _AVERAGED = 0.5
 """Of a kernel's spread that is left over many of its family in one step: vision models on RTX 3090 and 4090."""
-_SHARED = 0.1
+_SHARED = 0.13
 """Of a whole step, beyond its kernels: which kernels a library takes, what the software's version changes."""
 
 

@@ -12,7 +12,7 @@ _SHOWN = {"comp": "compute", "bandw": "bandwidth", "over": "overhead"}
 
 def render(found: Predictions) -> RenderableType:
     parts: list[RenderableType] = [
-        Text.assemble(("gobrrr predict ", "bold"), f"{found.target} · one step · by datasheet, nothing ran"),
+        Text.assemble(("gobrrr predict ", "bold"), f"{found.target} · one step"),
         "",
         _predictions(found),
     ]
