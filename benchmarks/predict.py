@@ -25,7 +25,7 @@ from gobrrr import schema
 from gobrrr.machine import datasheets
 from gobrrr.machine.datasheets import Datasheet
 from gobrrr.predict.accelerator import Accelerator, from_datasheet
-from gobrrr.predict.spread import SPREAD
+from gobrrr.predict.spread import spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,13 @@ def score(table: str, accelerator: str, rows: Sequence[Row]) -> Score:
         p90=errors[int(0.9 * (len(errors) - 1))],
         bias=exp(fmean(logs)),
         within_20=fmean(error <= 0.2 for error in errors),
-        coverage=fmean(abs(ratio) <= (row.spread or SPREAD[row.family]) for ratio, row in zip(logs, rows, strict=True)),
+        coverage=fmean(abs(ratio) <= _spread(row) for ratio, row in zip(logs, rows, strict=True)),
         spearman=spearman([row.predicted_s for row in rows], [row.measured_s for row in rows]),
     )
+
+
+def _spread(row: Row) -> float:
+    return spread(row.family, row.predicted_s) if row.spread is None else row.spread
 
 
 def spearman(ours: Sequence[float], theirs: Sequence[float]) -> float | None:

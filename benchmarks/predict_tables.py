@@ -232,7 +232,8 @@ def _eager(op: str, sizes: Sequence[tuple[Sequence[int], int]], device: Accelera
     if op == "aten::cat":
         written = read_bytes
     traffic = rotating(read_bytes, written, read_bytes + written, device)
-    kind = EAGER_STREAMS.get(op, Stream.POINTWISE)
+    repeated = min(prod(shape) for shape in shapes) < max(prod(shape) for shape in shapes)
+    kind = EAGER_STREAMS.get(op, Stream.STRIDED if repeated else Stream.POINTWISE)
     return Family.STREAM, stream(kind, traffic, device, rows=prod(shapes[0][:-1])).seconds
 
 

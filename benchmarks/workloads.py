@@ -4,6 +4,7 @@ By default they have the sizes of a large GPU; `regimes.py` and `step_time.py` t
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -174,38 +175,18 @@ def gpt2_compiled(**config: Any) -> Step:
 
 def llama_decode(position: int = 128, **config: Any) -> Step:
     """One token of a 1.1-billion-parameter model at batch 1, compiled and graphed, always at the same position."""
-    model, cache, token = _decoding(position, **config)
+    return _decoding(partial(torch.compile, mode="reduce-overhead", fullgraph=True), position, **config)
 
-    @torch.compile(mode="reduce-overhead", fullgraph=True)
-    def decoded(token: torch.Tensor) -> torch.Tensor:
-        logits = model(input_ids=token, past_key_values=cache).logits
-        for layer in cache.layers:
-            layer.cumulative_length.sub_(1)
-        return logits
 
-    def step() -> None:
-        with torch.no_grad():
-            decoded(token)
-
-    return step
+def llama_decode_compiled(position: int = 128, **config: Any) -> Step:
+    return _decoding(partial(torch.compile, fullgraph=True), position, **config)
 
 
 def llama_decode_eager(position: int = 128, **config: Any) -> Step:
-    """The same as it is written."""
-    model, cache, token = _decoding(position, **config)
-
-    def step() -> torch.Tensor:
-        with torch.no_grad():
-            logits: torch.Tensor = model(input_ids=token, past_key_values=cache).logits
-            for layer in cache.layers:
-                layer.cumulative_length.sub_(1)
-        return logits
-
-    return step
+    return _decoding(lambda decoded: decoded, position, **config)
 
 
-def _decoding(position: int, **config: Any) -> tuple[Any, Any, torch.Tensor]:
-    """A model, a cache that is filled up to the position, and the token there."""
+def _decoding(compiled: Callable[..., Any], position: int, **config: Any) -> Step:
     sizes = {
         "hidden_size": 2048,
         "num_hidden_layers": 22,
@@ -222,7 +203,21 @@ def _decoding(position: int, **config: Any) -> tuple[Any, Any, torch.Tensor]:
         cache = transformers.StaticCache(config=model.config, max_cache_len=2 * position)
     with torch.no_grad():
         model(input_ids=ids[:, :-1], past_key_values=cache)  # eager: a cache is allocated by its first use
-    return model, cache, ids[:, -1:].clone()
+
+    def decoded(token: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = model(input_ids=token, past_key_values=cache).logits
+        for layer in cache.layers:
+            layer.cumulative_length.sub_(1)
+        return logits
+
+    token, decode = ids[:, -1:].clone(), compiled(decoded)
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():
+            logits: torch.Tensor = decode(token)
+        return logits
+
+    return step
 
 
 def _bert(**config: Any) -> transformers.BertForMaskedLM:

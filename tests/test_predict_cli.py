@@ -1,12 +1,15 @@
 """`gobrrr predict` from the prompt: what it says, and what it says about input that makes no sense."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from gobrrr.cli.predict import command
 from gobrrr.errors import BadInput, ProgramFailed, UsageError
+
+EXAMS = Path(__file__).parent / "data" / "exams"
 
 FACTORY = """
 import torch
@@ -16,12 +19,20 @@ def model():
     net = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
     return net, torch.randn(32, 256)
 
+def compiled():
+    net, x = model()
+    return torch.compile(net, mode="reduce-overhead"), x
+
 def training():
     net = torch.nn.Linear(1024, 1024)
     return Workload(net, torch.randn(64, 1024), lambda out: out.square().mean(), torch.optim.AdamW(net.parameters()))
 
 def enormous():
     return torch.nn.Linear(1 << 17, 1 << 17), torch.randn(8, 1 << 17)
+
+def closes():
+    ids, net = torch.randint(50, (4, 8)), torch.nn.Embedding(50, 50)
+    return Workload(net, ids, lambda out: torch.nn.functional.cross_entropy(out.flatten(0, 1), ids.flatten()))
 
 def bare():
     x = torch.randn(64, 64)
@@ -57,6 +68,12 @@ def test_the_json_has_what_others_rely_on(target):
     assert [one["change"] for one in found["what_if"]][:3] == ["batch=2x", "compile", "batch=2x + compile"]
 
 
+def test_a_model_that_is_compiled_is_predicted_so(target):
+    (eager,) = predicted(target("model"), "--on", "h100")["predictions"]
+    (graphed,) = predicted(target("compiled"), "--on", "h100")["predictions"]
+    assert graphed["step_s"] < eager["step_s"] / 3
+
+
 def test_a_batch_of_one_is_slow_because_of_the_host(target):
     (one,) = predicted(target("model"), "--on", "h100")["predictions"]
     assert one["limiter"] == "host"
@@ -66,6 +83,27 @@ def test_a_batch_of_one_is_slow_because_of_the_host(target):
 def test_twice_the_batch_of_a_host_bound_step_is_nearly_free(target):
     (found,) = predicted(target("model"), "--on", "h100", "--what-if", "batch=2x")["what_if"]
     assert found["speedup"] == pytest.approx(2, rel=0.01)
+
+
+def test_a_longer_sequence_counts_by_tokens(target):
+    found = predicted(target("closes"), "--on", "h100", "--what-if", "batch=1x")["what_if"]
+    assert found[0]["speedup"] == pytest.approx(1)
+    with pytest.raises(ProgramFailed, match="closes over keeps its size"):
+        predicted(target("closes"), "--on", "h100", "--what-if", "sequence=2x")
+
+
+def test_an_exam_answers_what_ifs_on_its_own_machine():
+    """BERT-large was recorded on an H200; compiled it took 42.7 to 49.4 ms there, and 41.3 with graphs."""
+    found = predicted("--exam", str(EXAMS / "bert_large.json.gz"), "--what-if", "compile,graph,checkpoint")
+    assert [one["accelerator"] for one in found["predictions"]] == ["h200-sxm"]
+    seconds = {one["change"]: one["step_s"] for one in found["what_if"]}
+    assert 0.75 * 42.7e-3 < seconds["compile"] < 1.25 * 49.4e-3
+    assert seconds["graph"] < seconds["compile"] < found["predictions"][0]["step_s"] < seconds["checkpoint"]
+
+
+def test_an_exam_cannot_be_counted_anew():
+    with pytest.raises(UsageError, match="needs the workload"):
+        predicted("--exam", str(EXAMS / "bert_large.json.gz"), "--what-if", "batch=2x")
 
 
 def test_what_does_not_fit_says_so(target):

@@ -1,5 +1,6 @@
 """`gobrrr predict`."""
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
     from gobrrr.machine.datasheets import Datasheet
     from gobrrr.predict.prediction import Predictions
     from gobrrr.predict.what_if import Change
+    from gobrrr.work.program import Program
 
 
 @click.command("predict")
 @click.argument("target", metavar="FILE.py:NAME", required=False)
-@click.option("--on", "on", required=True, metavar="CARD,…", help="Accelerators by datasheet: h100, b200, mi300x, …")
-@click.option("--what-if", "what_if", metavar="CHANGE,…", help="batch=2x, dtype=bf16, compile, graph, power=300.")
+@click.option("--on", "on", default="", metavar="CARD,…", help="Accelerators by datasheet: h100, b200, mi300x, …")
+@click.option("--what-if", "what_if", metavar="CHANGE,…", help="batch=2x, dtype=bf16, compile, flash, …: see below.")
 @click.option("--exam", type=click.Path(path_type=Path), help="Scale a measured step instead of counting one.")
 @click.option("--ceilings", type=click.Path(path_type=Path), multiple=True, help="`gobrrr machine --json` of a card.")
 @click.option("--real", is_flag=True, help="Count while running on this machine instead of on fake tensors.")
@@ -40,14 +42,16 @@ def command(
     """What one step would take on accelerators that are not here, and otherwise than it is written.
 
     The workload is counted on fake tensors and its kernels are timed by a model of each accelerator, by datasheet or,
-    with --ceilings, by what was measured on it.
+    with --ceilings, by what was measured on it. With --exam a measured step is scaled, to its own machine if --on
+    names no other. What-ifs are batch=2x, sequence=2x, dtype=bf16|fp16|tf32|fp8, compile, graph, flash, checkpoint and
+    power=300; several are predicted each alone and all together.
     """
     from gobrrr.machine.ceilings import Ceilings
     from gobrrr.predict.what_if import parse
 
     sheets = [_sheet(name.strip()) for name in on.split(",") if name.strip()]
     changes = parse(what_if) if what_if is not None else []
-    if (target is None) == (exam is None) or not sheets:
+    if (target is None) == (exam is None) or not (sheets or exam):
         raise UsageError("predict takes FILE.py:NAME or --exam EXAM, and accelerators to predict for: --on h100,b200")
     if exam is not None:
         found = _from_exam(exam, sheets, changes)
@@ -77,27 +81,27 @@ def _sheet(name: str) -> "Datasheet":
 def _from_factory(
     target: str, sheets: "list[Datasheet]", changes: "list[Change]", ceilings: "list[Ceilings]", *, real: bool
 ) -> "Predictions":
-    from gobrrr.predict.batch import batched
+    from gobrrr.predict.inputs import Scale, resized
     from gobrrr.predict.prediction import predictions
+    from gobrrr.predict.step import Variant
     from gobrrr.report.progress import progress_line
-    from gobrrr.work.count import count_workload
+    from gobrrr.work.count import count_elsewhere
+    from gobrrr.work.tracing import compile_modes
     from gobrrr.workload import load_factory
 
-    factory = load_factory(target)
-    with progress_line("predicting") as progress:
-        return predictions(
-            target,
-            lambda factor: count_workload(batched(factory, factor), real=real, progress=progress),
-            sheets,
-            changes,
-            ceilings,
-        )
+    with progress_line("predicting") as progress, compile_modes() as modes:
+        factory = load_factory(target)
+
+        @cache
+        def counting(scale: Scale) -> "Program":
+            return count_elsewhere(resized(factory, scale), real=real, traced=scale.traced, progress=progress)
+
+        counting(Scale())  # which tells whether anything is compiled
+        return predictions(target, counting, sheets, changes, ceilings, Variant.of_modes(modes))
 
 
 def _from_exam(path: Path, sheets: "list[Datasheet]", changes: "list[Change]") -> "Predictions":
     from gobrrr.exam import Exam
     from gobrrr.predict.prediction import from_exam
 
-    if changes:
-        raise UsageError("--what-if needs the workload: give FILE.py:NAME in place of --exam")
-    return from_exam(schema.read(Exam, path), sheets)
+    return from_exam(schema.read(Exam, path), sheets, changes)

@@ -71,11 +71,11 @@ def _group_floor(group: Group, own: Floor | None, members: Sequence[Floor | None
     return GroupFloor(group, min(candidates, default=None), as_run)
 
 
-def groups(ops: Sequence[Op]) -> list[Group]:
+def groups(ops: Sequence[Op], *, flash: bool = True) -> list[Group]:
     """In the order of their first ops."""
     flow = data_flow(ops)
     free = masks(ops, flow)
-    assigned = sunk(ops, flow, grouping(ops, flow), free)
+    assigned = sunk(ops, flow, grouping(ops, flow, flash=flash), free)
     members: defaultdict[int, list[int]] = defaultdict(list)
     for number, group in enumerate(assigned.group):
         if group is not None:

@@ -41,8 +41,9 @@ class Grouping:
     """Ops between the products of an attention, each to the group that computes its result again, if one does."""
 
 
-def grouping(ops: Sequence[Op], flow: Flow) -> Grouping:
-    grouper = _Grouper(ops, flow)
+def grouping(ops: Sequence[Op], flow: Flow, *, flash: bool = True) -> Grouping:
+    """Without `flash` the products of an attention stay apart, as a compiler leaves them."""
+    grouper = _Grouper(ops, flow, flash=flash)
     for number, op in enumerate(ops):
         if op.launches:
             grouper.place(number)
@@ -52,8 +53,8 @@ def grouping(ops: Sequence[Op], flow: Flow) -> Grouping:
 class _Grouper:
     """Places one op after the other. A group's number is its start's; merged groups answer to the last start."""
 
-    def __init__(self, ops: Sequence[Op], flow: Flow) -> None:
-        self._ops, self._flow = ops, flow
+    def __init__(self, ops: Sequence[Op], flow: Flow, *, flash: bool) -> None:
+        self._ops, self._flow, self._flash = ops, flow, flash
         self._parent: dict[int, int] = {}
         self._members: defaultdict[int, list[int]] = defaultdict(list)
         self._group: list[int | None] = [None] * len(ops)
@@ -76,7 +77,11 @@ class _Grouper:
             self._put(number, self._optimizer)
         else:
             self._put(number, self._place_of(number, how))
-        if op.cls is OpClass.CONTRACTION:
+        if self._flash:
+            self._gather_attention(number)
+
+    def _gather_attention(self, number: int) -> None:
+        if self._ops[number].cls is OpClass.CONTRACTION:
             self._close_attention(number)
         self._follow_softmax(number)
         self._join_attention_backward(number)

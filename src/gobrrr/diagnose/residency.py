@@ -128,18 +128,38 @@ def residency(sequence: Sequence[Sequence[Access]], cache_bytes: float | None) -
     return [walk.traffic(touched) for touched in sequence]
 
 
+_LIKELY_SHARE = 0.65
+"""Of a cache, that what is as large is found in: with a half, compiled vision models on an RTX 4090 would be predicted
+6 % too slow, with all of it 4 % too fast."""
+
+
+def likely_residency(sequence: Sequence[Sequence[Access]], cache_bytes: float) -> list[Traffic]:
+    """The same for predictions: what a cache is likely to hold, not what may be counted on.
+
+    Real caches keep a share of what is larger than they are: on an RTX 4090 kernels find nearly all of 65 MB in its 72,
+    and a third of 200. And what is new lies where something old has just been freed: its write meets a
+    line that is there as often as one of the op's own bytes would be.
+    """
+    walk = _LikelyWalk(_LIKELY_SHARE * cache_bytes)
+    for touched in sequence:
+        walk.traffic(touched)
+    return [walk.traffic(touched) for touched in sequence]
+
+
 class _Walk:
     """A clock of traffic, and when each byte was last touched."""
 
     def __init__(self, window: float) -> None:
         self._window = window
         self._clock = 0.0
+        self._own = 0.0
         self._storages: defaultdict[int, Segments[Touch]] = defaultdict(Segments)
 
     def traffic(self, touched: Sequence[Access]) -> Traffic:
         """All of an op's accesses meet the cache as the op before left it; then they leave their mark."""
         if not touched:
             return Traffic()
+        self._own = sum(access.nbytes for access in touched)
         reads, writes = ([a for a in touched if a.writes is kind] for kind in (False, True))
         cache_read, cache_written = (sum(map(self._cached, part)) for part in (reads, writes))
         traffic = Traffic(
@@ -157,13 +177,15 @@ class _Walk:
         """The share of the stretch that is in the window, of the bytes touched in it."""
         if access.storage is None or not self._window:
             return 0.0
-        oldest = self._clock - self._window
         resident = sum(
-            length
+            length * self._held(_NEVER if touch is None else touch.written if access.writes else touch.touched, access)
             for length, touch in self._storages[access.storage][access.start, access.stop]
-            if touch is not None and (touch.written if access.writes else touch.touched) >= oldest
         )
         return access.nbytes * (resident / (access.stop - access.start))
+
+    def _held(self, since: float, _access: Access) -> float:
+        """The share that is still there of what was touched then."""
+        return 1.0 if since >= self._clock - self._window else 0.0
 
     def _mark(self, access: Access) -> None:
         if access.storage is None:
@@ -173,3 +195,11 @@ class _Walk:
             written = self._clock if access.writes else touch.written if touch else _NEVER
             segments[at, at + length] = Touch(self._clock, written)
             at += length
+
+
+class _LikelyWalk(_Walk):
+    def _held(self, since: float, access: Access) -> float:
+        age = self._clock - since
+        if access.writes:
+            age = min(age, self._own)
+        return min(1.0, self._window / age) if age else 1.0

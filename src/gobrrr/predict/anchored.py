@@ -3,19 +3,21 @@
 from gobrrr.errors import BadInput
 from gobrrr.exam import Exam
 from gobrrr.machine import datasheets
+from gobrrr.machine.datasheets import Datasheet
 from gobrrr.predict.accelerator import Accelerator, from_datasheet
 from gobrrr.predict.host import Issued, host_of
 from gobrrr.predict.kernels import Kernel
 from gobrrr.predict.spread import Family
 from gobrrr.predict.step import Step, eager
+from gobrrr.work.program import Program
 
 
 def anchored(exam: Exam, device: Accelerator) -> Step:
     """A step on `device`, on the Exam's own host: what the model gets wrong on both machines alike cancels."""
-    if exam.program is None or exam.host_s is None:
-        raise BadInput("the Exam has no program or no host time: examine the workload itself")
-    old, new = (eager(exam.program.ops, one, host_of(one)) for one in (_own(exam), device))
-    slower = device.dram_bytes_per_s / _own(exam).dram_bytes_per_s
+    own, ops = from_datasheet(own_sheet(exam)), anchor(exam).ops
+    host_s = exam.host_s or 0.0
+    old, new = (eager(ops, one, host_of(one)) for one in (own, device))
+    slower = device.dram_bytes_per_s / own.dram_bytes_per_s
     compute = bandwidth = busy = 0.0
     family_s: dict[Family, float] = {}
     for kernel in exam.kernels:
@@ -30,17 +32,32 @@ def anchored(exam: Exam, device: Accelerator) -> Step:
         else:
             bandwidth += seconds
     measured_busy = sum(kernel.seconds for kernel in exam.kernels)
-    apart = max(0.0, exam.step_s - max(exam.host_s, measured_busy))
-    step_s = exam.host_s + busy if exam.serial else max(exam.host_s, busy) + apart
+    apart = max(0.0, exam.step_s - max(host_s, measured_busy))
+    step_s = host_s + busy if exam.serial else max(host_s, busy) + apart
     family_s[Family.HOST] = max(0.0, step_s - busy)
-    return Step(step_s, exam.host_s, busy, compute, bandwidth, step_s - compute - bandwidth, family_s)
+    return Step(step_s, host_s, busy, compute, bandwidth, step_s - compute - bandwidth, family_s)
 
 
-def _own(exam: Exam) -> Accelerator:
+def rescaled(measured: Step, before: Step, after: Step, *, serial: bool) -> float:
+    """Seconds of a changed step: host and device each by what the model says of the change."""
+    host_s = measured.host_s * after.host_s / before.host_s
+    device_s = measured.device_s * after.device_s / before.device_s
+    if serial:
+        return host_s + device_s
+    return max(host_s, device_s) + measured.step_s - max(measured.host_s, measured.device_s)
+
+
+def anchor(exam: Exam) -> Program:
+    if exam.program is None or exam.host_s is None:
+        raise BadInput("the Exam has no program or no host time: examine the workload itself")
+    return exam.program
+
+
+def own_sheet(exam: Exam) -> Datasheet:
     sheet = datasheets.find(exam.ceilings.device)
     if sheet is None:
         raise BadInput(f"the Exam is of {exam.ceilings.device}, of which there is no datasheet to scale from")
-    return from_datasheet(sheet)
+    return sheet
 
 
 def _ratio(old: Issued, new: Issued) -> tuple[float | None, Kernel]:

@@ -16,14 +16,16 @@ DISPATCH_S = 7.1e-6
 """Of one tiny eager add, the unit of everything below: measured on the host of an H200."""
 AGE = 0.16
 """How much slower hosts are, a year: cards sit in hosts of their time (see benchmarks/predict_tables.py)."""
-LAUNCHING = 4.2
-"""Dispatches that an op with a kernel takes, with the module, autograd and autocast around it: BERT-large and GPT-2."""
-PASSING = 1.1
+LAUNCHING = 3.2
+"""Dispatches that an op with a kernel takes, with the module around it: BERT-large's forward and a decoded token."""
+PASSING = 0.6
 """One without: a view, an allocation."""
-CONVOLUTION = 2.0
-"""Times as much for an op whose library looks for a plan."""
-COMPILED = 3.0
-"""Dispatches that a generated kernel takes: no dispatcher, but Python still."""
+RECORDED = 1.6
+"""Times as much where autograd records the op, and plays it back: training steps of BERT-large."""
+CONVOLUTION = 3.4
+"""Times as much for an op whose library looks for a plan: ResNet-50 on a V100, at small batches."""
+COMPILED = 4.3
+"""Dispatches that a generated kernel takes: no dispatcher, but Python still. A decoded token, compiled."""
 COMPILED_CALL = 15.0
 """Guards, and the way in and out of compiled code; twice in training."""
 REPLAY_S = 12e-6
@@ -49,19 +51,23 @@ class Host:
     dispatch_s: float = DISPATCH_S
     replay_s: float = REPLAY_S
 
-    def op_s(self, op: Op) -> float:
+    def op_s(self, op: Op, *, trains: bool) -> float:
+        recorded_s = self.dispatch_s * (RECORDED if trains else 1.0)
         if not op.launches:
-            return PASSING * self.dispatch_s
+            return PASSING * recorded_s
         heavy = CONVOLUTION if "conv" in op.name else 1.0
-        return LAUNCHING * heavy * self.dispatch_s
+        return LAUNCHING * heavy * recorded_s
 
     @property
     def compiled_s(self) -> float:
         return COMPILED * self.dispatch_s
 
-    def entering_s(self, ops: Sequence[Op]) -> float:
-        trains = any(op.phase is Phase.BACKWARD for op in ops)
+    def entering_s(self, *, trains: bool) -> float:
         return COMPILED_CALL * self.dispatch_s * (2 if trains else 1)
+
+
+def training(ops: Sequence[Op]) -> bool:
+    return any(op.phase is Phase.BACKWARD for op in ops)
 
 
 def host_of(accelerator: Accelerator) -> Host:
@@ -76,7 +82,8 @@ def calibrated(host: Host, ceilings: Ceilings) -> Host:
 
 
 def waits(op: Op) -> bool:
-    return canonical(op.name) in _SYNCS
+    """An optimizer asks for its own count of steps, which lies on the host."""
+    return canonical(op.name) in _SYNCS and op.phase is not Phase.OPTIMIZER
 
 
 class Timelines(NamedTuple):

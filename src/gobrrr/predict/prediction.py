@@ -1,23 +1,27 @@
 """A Prediction: what a counted step would take on one accelerator, with its interval and its limits."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from gobrrr.diagnose.diagnosis import leading_regime, limiter
 from gobrrr.diagnose.regime import Regime
+from gobrrr.errors import ProgramFailed, UsageError
 from gobrrr.exam import Exam
 from gobrrr.machine.ceilings import Ceilings
 from gobrrr.machine.datasheets import Datasheet
 from gobrrr.predict import accelerator as accelerators
 from gobrrr.predict import host as hosts
 from gobrrr.predict.accelerator import Accelerator
-from gobrrr.predict.anchored import anchored
+from gobrrr.predict.anchored import anchor, anchored, own_sheet, rescaled
 from gobrrr.predict.cast import cast
+from gobrrr.predict.checkpoint import checkpointed
+from gobrrr.predict.flash import flashed
 from gobrrr.predict.host import Host
+from gobrrr.predict.inputs import Scale
 from gobrrr.predict.spread import interval
-from gobrrr.predict.step import Step, step
-from gobrrr.predict.what_if import AS_IT_IS, Change, check
+from gobrrr.predict.step import Step, Variant, step
+from gobrrr.predict.what_if import Change, check
 from gobrrr.work.program import Program
 from gobrrr.work.work import total
 
@@ -52,7 +56,9 @@ class WhatIf:
     change: str
     step_s: float
     speedup: float
-    """Of the step, or of an item of the batch where that changes."""
+    """Of the step, or of an item of the batch or of a token where their number changes."""
+    peak_memory_bytes: int | None
+    """None where the change was not counted by storages: another precision, fusion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +71,8 @@ class Predictions:
     what_if: tuple[WhatIf, ...]
 
 
-Counting = Callable[[float], Program]
-"""From a factor of the batch to the counted step."""
+Counting = Callable[[Scale], Program]
+"""From what is asked of the workload to its counted step."""
 
 
 def predictions(
@@ -75,22 +81,59 @@ def predictions(
     sheets: Sequence[Datasheet],
     changes: Sequence[Change],
     ceilings: Sequence[Ceilings],
+    variant: Variant = Variant.EAGER,
 ) -> Predictions:
+    """Of a program that runs as `variant` already."""
     for sheet in sheets:
         for change in changes:
             check(change, sheet)
-    base = counting(1.0)
-    programs = {1.0: base} | {change.batch: counting(change.batch) for change in changes if change.batch != 1}
+    given = Scale(traced=variant.is_compiled)
+    base = counting(given)
+    asked = [change.on_top_of(variant) for change in changes]
+    counted = {given: base} | {scale: _counted(counting, scale) for scale in {one.scale for one in asked} - {given}}
+    programs = {change: changed(counted[change.scale], change) for change in asked}
     found, what_ifs = [], []
     for sheet in sheets:
         device, host = machine(sheet, ceilings)
-        as_is = _step(base, device, host, AS_IT_IS)
+        as_is = step(base.ops, device, host, variant)
         found.append(prediction(base, as_is, device))
-        for change in changes:
-            changed = _step(programs[change.batch], device, host, change)
-            speedup = as_is.step_s * change.batch / changed.step_s
-            what_ifs.append(WhatIf(sheet.id, change.text, changed.step_s, speedup))
+        what_ifs += [
+            what_if(program, change, as_is.step_s, _step(program, device, host, change).step_s, device)
+            for change, program in programs.items()
+        ]
     return Predictions(target, tuple(found), tuple(what_ifs))
+
+
+def _counted(counting: Counting, scale: Scale) -> Program:
+    try:
+        return counting(scale)
+    except ProgramFailed as failure:
+        if scale.batch == scale.sequence == 1:
+            raise
+        raise ProgramFailed(
+            f"with {scale.batch:g}x the batch and {scale.sequence:g}x the tokens {failure}; what a loss or a module "
+            "closes over keeps its size: hand it to the model with the inputs"
+        ) from failure
+
+
+def changed(program: Program, change: Change) -> Program:
+    """What a change makes of the ops. How they then run is left to the step."""
+    if change.flash:
+        program = replace(program, ops=flashed(program.ops))
+    if change.checkpoint:
+        program = checkpointed(program)
+    return replace(program, ops=cast(program.ops, change.dtype)) if change.dtype else program
+
+
+def what_if(program: Program, change: Change, before_s: float, after_s: float, device: Accelerator) -> WhatIf:
+    is_counted = not (change.dtype or change.flash or change.compiled)
+    return WhatIf(
+        device.name,
+        change.text,
+        after_s,
+        before_s * change.batch * change.sequence / after_s,
+        needed_bytes(program, device) if is_counted else None,
+    )
 
 
 def machine(sheet: Datasheet, ceilings: Sequence[Ceilings]) -> tuple[Accelerator, Host]:
@@ -104,10 +147,13 @@ def machine(sheet: Datasheet, ceilings: Sequence[Ceilings]) -> tuple[Accelerator
 
 
 def _step(program: Program, device: Accelerator, host: Host, change: Change) -> Step:
-    ops = cast(program.ops, change.dtype) if change.dtype else program.ops
     if change.power_w is not None:
         device = accelerators.with_power(device, change.power_w)
-    return step(ops, device, host, change.variant)
+    return step(program.ops, device, host, change.variant)
+
+
+def needed_bytes(program: Program, device: Accelerator) -> int:
+    return int(program.memory.peak_bytes * FRAGMENTED) + (0 if device.serial else CONTEXT_BYTES)
 
 
 def prediction(program: Program, predicted: Step, device: Accelerator) -> Prediction:
@@ -116,7 +162,7 @@ def prediction(program: Program, predicted: Step, device: Accelerator) -> Predic
     seconds |= {Regime.OVERHEAD: predicted.overhead_s}
     shares = {regime.value: seconds.get(regime, 0.0) / predicted.step_s for regime in Regime}
     work = total(op.work for op in program.ops if op.work is not None)
-    needed = int(program.memory.peak_bytes * FRAGMENTED) + (0 if device.serial else CONTEXT_BYTES)
+    needed = needed_bytes(program, device)
     return Prediction(
         accelerator=device.name,
         step_s=predicted.step_s,
@@ -135,12 +181,22 @@ def prediction(program: Program, predicted: Step, device: Accelerator) -> Predic
     )
 
 
-def from_exam(exam: Exam, sheets: Sequence[Datasheet]) -> Predictions:
-    """Anchored in what was measured on another machine."""
-    found = []
-    for sheet in sheets:
-        device = accelerators.from_datasheet(sheet)
-        predicted = anchored(exam, device)
-        assert exam.program is not None  # anchored() has refused such Exams
-        found.append(prediction(exam.program, predicted, device))
-    return Predictions(exam.target, tuple(found), ())
+def from_exam(exam: Exam, sheets: Sequence[Datasheet], changes: Sequence[Change]) -> Predictions:
+    """Anchored in what was measured, on the same machine or another: changes scale what was measured."""
+    program = anchor(exam)
+    for change in changes:
+        if change.batch != 1 or change.sequence != 1:
+            raise UsageError(f"{change.text!r} needs the workload: give FILE.py:NAME in place of --exam")
+    variant = Variant.COMPILED if exam.dispatched else Variant.EAGER
+    programs = {change: changed(program, change) for change in (one.on_top_of(variant) for one in changes)}
+    found, what_ifs = [], []
+    for sheet in sheets or [own_sheet(exam)]:
+        device, host = machine(sheet, [])
+        as_is = anchored(exam, device)
+        found.append(prediction(program, as_is, device))
+        before = step(program.ops, device, host, variant)
+        for change, other in programs.items():
+            check(change, sheet)
+            after_s = rescaled(as_is, before, _step(other, device, host, change), serial=device.serial)
+            what_ifs.append(what_if(other, change, as_is.step_s, after_s, device))
+    return Predictions(exam.target, tuple(found), tuple(what_ifs))

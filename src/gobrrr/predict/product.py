@@ -63,8 +63,6 @@ _WAVES_BLURRED = 0.75
 _SPLIT_CYCLES = 3600.0
 _SPLIT_K = 256
 """The least that split K leaves to each part."""
-_FEW = 0.23
-"""Share of the multiprocessors that saturates the memory."""
 _STREAMED = 0.81
 """Of the sheet's bandwidth."""
 _SHARPNESS = 3.4
@@ -76,7 +74,7 @@ def product(shape: Product, memory_s: float, accelerator: Accelerator) -> Estima
     """Of a product whose operands take `memory_s` to stream at full efficiency of the memory."""
     if not shape.flops:
         return NOTHING
-    compute_s, memory_s, seconds = _best(shape, memory_s, accelerator)
+    compute_s, seconds = _best(shape, memory_s, accelerator)
     return Estimate(seconds, compute_s, memory_s)
 
 
@@ -85,20 +83,20 @@ def streamed(accelerator: Accelerator) -> float:
     return 1.0 if accelerator.calibrated else _STREAMED
 
 
-def _best(shape: Product, memory_s: float, accelerator: Accelerator) -> tuple[float, float, float]:
+def _best(shape: Product, memory_s: float, accelerator: Accelerator) -> tuple[float, float]:
+    """What its arithmetic takes, and all of it."""
     fixed = LAUNCH_S + _FILL_CYCLES / accelerator.clock_hz
-    best = (0.0, 0.0, float("inf"))
+    best = (0.0, float("inf"))
     for bm, bn, splits, ctas, parts_k, rate in _candidates(shape, accelerator):
         waves = _waves(ctas / accelerator.multiprocessors)
         tile_s = (_TILE_CYCLES + _TILE_CYCLES_PER_ELEMENT * bm * bn) / accelerator.clock_hz
         compute_s = waves * (2 * bm * bn * parts_k / rate + tile_s)
-        streaming_s = memory_s / min(1.0, ctas / (accelerator.multiprocessors * _FEW))
-        seconds = fixed + overlapped(compute_s, streaming_s, _SHARPNESS)
+        seconds = fixed + overlapped(compute_s, memory_s, _SHARPNESS)
         if splits > 1:
             partial_bytes = 8 * shape.batch * shape.m * shape.n * splits
             seconds += _SPLIT_CYCLES / accelerator.clock_hz + partial_bytes / accelerator.cache_bytes_per_s
-        if seconds < best[2]:
-            best = (compute_s, streaming_s, seconds)
+        if seconds < best[1]:
+            best = (compute_s, seconds)
     return best
 
 

@@ -2,17 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gobrrr.diagnose.fusion import groups
-from gobrrr.diagnose.residency import Traffic, accesses, residency
+from gobrrr.diagnose.kinds import Kind, kind
+from gobrrr.diagnose.residency import Traffic, accesses, likely_residency
 from gobrrr.predict.accelerator import Accelerator
-from gobrrr.predict.host import Host, Issued, simulated, waits
+from gobrrr.predict.host import Host, Issued, simulated, training, waits
 from gobrrr.predict.kernels import NO_KERNEL, Kernel, kernel
 from gobrrr.predict.spread import Family
 from gobrrr.predict.stream import Stream, stream
-from gobrrr.work.op import Op, OpClass
+from gobrrr.work.op import Op, OpClass, Phase, TensorRef
 from gobrrr.work.work import Work
 
 
@@ -22,6 +23,18 @@ class Variant(StrEnum):
     GRAPHED = "graphed"
     """Eager kernels, replayed by the device."""
     COMPILED_GRAPHED = "compiled and graphed"
+
+    @classmethod
+    def of(cls, *, compiled: bool, graphed: bool) -> "Variant":
+        if compiled:
+            return cls.COMPILED_GRAPHED if graphed else cls.COMPILED
+        return cls.GRAPHED if graphed else cls.EAGER
+
+    @classmethod
+    def of_modes(cls, modes: Sequence[str]) -> "Variant":
+        """Of a program that calls torch.compile in these modes."""
+        graphed = any(mode in ("reduce-overhead", "max-autotune") for mode in modes)
+        return cls.of(compiled=bool(modes), graphed=graphed)
 
     @property
     def is_compiled(self) -> bool:
@@ -60,22 +73,41 @@ def step(
 
 
 def eager(ops: Sequence[Op], accelerator: Accelerator, host: Host) -> list[Issued]:
-    traffics = residency([accesses(op) for op in ops], accelerator.cache_bytes)
+    traffics = likely_residency([accesses(op) for op in ops], accelerator.cache_bytes)
+    trains = training(ops)
     return [
-        Issued(host.op_s(op), kernel(op, traffic, accelerator), waits(op))
+        Issued(host.op_s(op, trains=trains), kernel(op, traffic, accelerator), waits(op))
         for op, traffic in zip(ops, traffics, strict=True)
     ]
 
 
 def compiled(ops: Sequence[Op], accelerator: Accelerator, host: Host) -> list[Issued]:
-    """One generated kernel a group, and its contractions as they are: a compiler calls the library for those."""
-    fused = groups(ops)
-    traffics = residency([group.accesses for group in fused], accelerator.cache_bytes)
-    issued = [Issued(host.entering_s(ops), NO_KERNEL)]
+    """One generated kernel a group, and its contractions as they are: a compiler calls the library for those.
+
+    The model is compiled and its optimizer is not: `torch.compile(model)` leaves that as it was.
+    """
+    model = without_unread([op for op in ops if op.phase is not Phase.OPTIMIZER])
+    fused = groups(model, flash=False)
+    traffics = likely_residency([group.accesses for group in fused], accelerator.cache_bytes)
+    issued = [Issued(host.entering_s(trains=training(ops)), NO_KERNEL)]
     for group, traffic in zip(fused, traffics, strict=True):
-        members = [ops[index] for index in group.ops]
+        members = [model[index] for index in group.ops]
         issued += [Issued(host.compiled_s, one) for one in group_kernels(members, traffic, accelerator)]
-    return issued
+    return [*issued, *eager([op for op in ops if op.phase is Phase.OPTIMIZER], accelerator, host)]
+
+
+def without_unread(ops: Sequence[Op]) -> list[Op]:
+    """A compiler writes no second result that nobody reads: places of maxima, statistics of norms in inference."""
+    read = {ref.storage for op in ops for ref in op.inputs}
+    return [_with_outputs(op, (*op.outputs[:1], *(ref for ref in op.outputs[1:] if ref.storage in read))) for op in ops]
+
+
+def _with_outputs(op: Op, outputs: tuple[TensorRef, ...]) -> Op:
+    if outputs == op.outputs or op.work is None:
+        return op
+    written = sum(ref.nbytes for ref in op.outputs)
+    share = sum(ref.nbytes for ref in outputs) / written if written else 1.0
+    return replace(op, outputs=outputs, work=replace(op.work, bytes_written=share * op.work.bytes_written))
 
 
 def group_kernels(members: Sequence[Op], traffic: Traffic, accelerator: Accelerator) -> list[Kernel]:
@@ -84,10 +116,22 @@ def group_kernels(members: Sequence[Op], traffic: Traffic, accelerator: Accelera
     from_memory = traffic.dram / traffic.bytes if traffic.bytes else 1.0
     found = [kernel(op, _own(op, from_memory), accelerator, compiled=True) for op in contractions]
     if others:
-        kind = Stream.GATHER if any(op.cls is OpClass.INDEXING for op in others) else Stream.POINTWISE
         rest = _rest(traffic, contractions, from_memory)
-        found.append(Kernel(Family.STREAM, stream(kind, rest, accelerator)))
+        found.append(Kernel(Family.STREAM, stream(_generated(others, rest), rest, accelerator)))
     return found
+
+
+def _generated(ops: Sequence[Op], traffic: Traffic) -> Stream:
+    picked = sum(op.work.bytes for op in ops if op.work and _picks(op))
+    if 2 * picked > traffic.bytes:
+        return Stream.GATHER
+    is_rowwise = any(op.cls is OpClass.NORMALIZATION and "batch_norm" not in op.name for op in ops)
+    return Stream.ROWWISE if is_rowwise else Stream.POINTWISE
+
+
+def _picks(op: Op) -> bool:
+    """Reads or writes anywhere; a loss and its gradient go row by row."""
+    return op.cls is OpClass.INDEXING and kind(op) is not Kind.STREAMS
 
 
 def _own(op: Op, from_memory: float) -> Traffic:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 from gobrrr.errors import UsageError
 from gobrrr.machine.datasheets import Datasheet
+from gobrrr.predict.inputs import Scale
 from gobrrr.predict.step import Variant
 
 DTYPES = ("bf16", "fp16", "tf32", "fp8")
-ALLOWED = "batch=2x, dtype=bf16|fp16|tf32|fp8, compile, graph, power=300"
+ALLOWED = "batch=2x, sequence=2x, dtype=bf16|fp16|tf32|fp8, compile, graph, flash, checkpoint, power=300"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,19 +17,29 @@ class Change:
     text: str
     batch: float = 1.0
     """Times as many."""
+    sequence: float = 1.0
+    """Times as long."""
     dtype: str | None = None
     compiled: bool = False
     graphed: bool = False
+    flash: bool = False
+    """Attention of two products and a softmax as one kernel."""
+    checkpoint: bool = False
+    """Each layer's activations computed again instead of kept."""
     power_w: float | None = None
 
     @property
+    def scale(self) -> Scale:
+        return Scale(self.batch, self.sequence, self.compiled)
+
+    @property
     def variant(self) -> Variant:
-        return {
-            (False, False): Variant.EAGER,
-            (True, False): Variant.COMPILED,
-            (False, True): Variant.GRAPHED,
-            (True, True): Variant.COMPILED_GRAPHED,
-        }[self.compiled, self.graphed]
+        return Variant.of(compiled=self.compiled, graphed=self.graphed)
+
+    def on_top_of(self, variant: Variant) -> "Change":
+        """What is compiled or graphed already stays so."""
+        compiled, graphed = self.compiled or variant.is_compiled, self.graphed or variant.is_graphed
+        return replace(self, compiled=compiled, graphed=graphed)
 
 
 AS_IT_IS = Change("")
@@ -52,22 +63,28 @@ def _one(part: str, change: Change) -> Change:
     key, _, value = part.partition("=")
     match key:
         case "batch":
-            return replace(change, batch=_factor(value))
+            return replace(change, batch=_factor(part, value))
+        case "sequence":
+            return replace(change, sequence=_factor(part, value))
         case "dtype" if value in DTYPES:
             return replace(change, dtype=value)
         case "compile" if not value:
             return replace(change, compiled=True)
         case "graph" if not value:
             return replace(change, graphed=True)
+        case "flash" if not value:
+            return replace(change, flash=True)
+        case "checkpoint" if not value:
+            return replace(change, checkpoint=True)
         case "power":
             return replace(change, power_w=_positive(value.removesuffix("W"), part))
     raise UsageError(f"{part!r} is no change that can be predicted; allowed are {ALLOWED}")
 
 
-def _factor(value: str) -> float:
+def _factor(part: str, value: str) -> float:
     if not re.fullmatch(r"\d+(\.\d+)?x", value):
-        raise UsageError(f"batch={value} is not of the form batch=2x or batch=0.5x")
-    return _positive(value.removesuffix("x"), f"batch={value}")
+        raise UsageError(f"{part!r} is not of the form batch=2x or sequence=0.5x")
+    return _positive(value.removesuffix("x"), part)
 
 
 def _positive(value: str, part: str) -> float:

@@ -12,7 +12,7 @@ _SHOWN = {"comp": "compute", "bandw": "bandwidth", "over": "overhead"}
 
 def render(found: Predictions) -> RenderableType:
     parts: list[RenderableType] = [
-        Text.assemble(("gobrrr predict ", "bold"), f"{found.target} · one step · by datasheet, nothing ran"),
+        Text.assemble(("gobrrr predict ", "bold"), f"{found.target} · one step"),
         "",
         _predictions(found),
     ]
@@ -39,9 +39,10 @@ def _predictions(found: Predictions) -> Table:
 
 
 def _what_ifs(found: Predictions) -> Table:
-    table = _table("what if", "on", "step", "speed-up")
+    table = _table("what if", "on", "step", "speed-up", "memory")
     for one in found.what_if:
-        table.add_row(one.change, one.accelerator, units.seconds(one.step_s), units.times(one.speedup))
+        memory = "?" if one.peak_memory_bytes is None else units.capacity(one.peak_memory_bytes)
+        table.add_row(one.change, one.accelerator, units.seconds(one.step_s), units.times(one.speedup), memory)
     return table
 
 

@@ -34,6 +34,22 @@ def count_workload(
         return counted_program(lambda: user_code(step, STEP))
 
 
+def count_elsewhere(
+    factory: Callable[[], Any],
+    *,
+    traced: bool,
+    real: bool = False,
+    progress: Progress = lambda _number, _total, _what: None,
+) -> Program:
+    """The program as a CUDA device would run it; `traced`, as it runs where a compiler sees the model."""
+    need("torch", "torch")
+    from gobrrr.work.cuda_choices import cuda_choices
+    from gobrrr.work.tracing import as_traced
+
+    with nullcontext() if real else cuda_choices(), as_traced() if traced else nullcontext():
+        return count_workload(factory, real=real, progress=progress)
+
+
 @contextmanager
 def _explained() -> Iterator[None]:
     """What fails on fake tensors may run by itself: the error then says which op reads values, and what to do."""
