@@ -3,7 +3,6 @@
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from gobrrr import schema
 from gobrrr.diagnose.compare import compare
@@ -14,6 +13,8 @@ from gobrrr.machine import datasheets
 from gobrrr.predict.prediction import Predictions, WhatIf, from_exam
 from gobrrr.report.examined import Compared, Examined
 from gobrrr.timing.kernel import Sync
+from gobrrr.treat.numerics import Check
+from gobrrr.treat.outcome import Kept, NotTried, Prescription, Rejected, Treated
 from test_exam import doing, exam, full_exam, kernel, small_program
 
 DATA = Path(__file__).parent / "data"
@@ -65,7 +66,7 @@ def predicted() -> Predictions:
     sheets = [
         sheet for name in ("h100", "b200", "rtx4090") if (sheet := datasheets.find(name) or datasheets.family(name))
     ]
-    found = from_exam(bert().exam, sheets)
+    found = from_exam(bert().exam, sheets, ())
     return replace(found, what_if=(WhatIf("h100-sxm", "graph", 0.02, 4.5), WhatIf("h100-sxm", "batch=2x", 0.1, 1.8)))
 
 
@@ -73,28 +74,37 @@ def kept_lab() -> Lab:
     return schema.read(Lab, LAB)
 
 
-def treated() -> dict[str, Any]:
-    """What `treat --json` prints, made up: 100 ms, halved, then a fifth off."""
-    bitwise = {"cls": "bitwise", "worst_error": 0.0, "passed": True}
-    rounding = {"cls": "rounding", "worst_error": 0.0012, "passed": True}
-    return {
-        "schema_version": 1,
-        "baseline_s": 0.1,
-        "treated_s": 0.04,
-        "speedup": 2.5,
-        "speedup_low": 2.4,
-        "speedup_high": 2.6,
-        "predicted_speedup": 2.75,
-        "compulsory_floor_s": 0.01,
-        "fused_floor_s": 0.02,
-        "kept": [
-            {"treatment": "compile", "predicted": 2.2, "measured": 2.0, "low": 1.9, "high": 2.1, "numerics": rounding},
-            {"treatment": "graph", "predicted": 1.25, "measured": 1.25, "low": 1.2, "high": 1.3, "numerics": bitwise},
-        ],
-        "rejected": [{"treatment": "channels last", "reason": "slower", "measured": 0.97}],
-        "not_tried": [{"treatment": "fp8", "bound": 1.3, "reason": "not allowed"}],
-        "prescription": None,
-    }
+def treated() -> Treated:
+    """Made up: 100 ms, halved, then a fifth off."""
+    return Treated(
+        target="train.py:step",
+        machine="NVIDIA H200",
+        baseline_s=0.1,
+        treated_s=0.04,
+        speedup=2.5,
+        speedup_low=2.4,
+        speedup_high=2.6,
+        predicted_speedup=2.75,
+        compulsory_floor_s=0.01,
+        fused_floor_s=0.02,
+        memory_before_bytes=8 << 30,
+        memory_after_bytes=6 << 30,
+        spent_s=75.0,
+        kept=(
+            _kept("compile", 2.2, 2.0, 0.05, Check("same math", 0.0012, passed=True)),
+            _kept("whole-step-graph", 1.25, 1.25, 0.04, Check("same math", 0.0, passed=True)),
+        ),
+        rejected=(Rejected("channels-last", "slower", 1.1, 0.97),),
+        not_tried=(NotTried("tf32", 1.3, "changes numbers: --allow tf32"),),
+        prescription=Prescription("train.py:step", "2026-11-15", "2.13.0", "NVIDIA H200", "0" * 8, (), 2.75, 2.5),
+    )
+
+
+def _kept(name: str, predicted: float, measured: float, step_s: float, check: Check) -> Kept:
+    low, high = 0.95 * measured, 1.05 * measured
+    return Kept(
+        name, name, ("model",), predicted, measured, low, high, step_s, check, 30.0, 600.0, 6 << 30, f"{name}()"
+    )
 
 
 def hostile(text: str) -> Examined:

@@ -16,7 +16,7 @@ from gobrrr.diagnose.findings import FINDINGS, Finding
 from gobrrr.errors import UsageError
 from gobrrr.exam import Exam, Quality
 from gobrrr.predict.prediction import Predictions
-from gobrrr.report import compare, diagnosis, lab, markdown, predict
+from gobrrr.report import compare, diagnosis, lab, markdown, predict, treat
 from gobrrr.report.examined import Examined
 from gobrrr.report.formats import FORMATS, ending, rendered
 from golden import assert_golden
@@ -60,6 +60,7 @@ def test_predictions():
 
 def test_a_treatment():
     assert_golden("treatment.md", markdown.treatment(treated()))
+    assert_golden("treatment.txt", printed(treat.render(treated(), "gobrrr treat")))
 
 
 def test_the_lab():

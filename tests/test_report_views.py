@@ -176,7 +176,7 @@ def test_levels_of_the_waterfall_follow_from_the_ratios():
     assert [level.name for level in levels] == [
         "as it was",
         "compile",
-        "graph",
+        "whole-step-graph",
         "treated",
         "fused floor",
         "compulsory floor",

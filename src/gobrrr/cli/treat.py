@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gobrrr import schema, units
+from gobrrr.cli.output import output_option, write_outputs
 from gobrrr.cli.terminal import say, show_page
 from gobrrr.errors import UsageError
 
@@ -20,9 +21,19 @@ if TYPE_CHECKING:
 @click.option("--allow", metavar="TYPES", default="", help="Numbers may change so: tf32,bf16,int8.")
 @click.option("--budget", metavar="TIME", default="5m", show_default=True, help="No trial begins after so long.")
 @click.option("--keep", type=click.Path(path_type=Path), metavar="FILE", help="Write the prescription into this file.")
+@output_option("treatment", "what was found")
 @click.option("--list", "listed", is_flag=True, help="List all treatments.")
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
-def command(target: str | None, *, allow: str, budget: str, keep: Path | None, listed: bool, as_json: bool) -> None:
+def command(
+    target: str | None,
+    *,
+    allow: str,
+    budget: str,
+    keep: Path | None,
+    outputs: tuple[Path, ...],
+    listed: bool,
+    as_json: bool,
+) -> None:
     """Try what can make a step faster, check that it computes the same, and say what helped.
 
     FILE.py:NAME is a function that returns a gobrrr.Workload, a (model, inputs) pair, or a step to call. Everything is
@@ -37,6 +48,7 @@ def command(target: str | None, *, allow: str, budget: str, keep: Path | None, l
     found = _treated(target, _allowed(allow), units.parse_seconds(budget))
     if keep is not None:
         schema.write(found.prescription, keep)
+    write_outputs("treatment", found, found, outputs)
     if as_json:
         click.echo(schema.dumps(found))
         return

@@ -16,9 +16,21 @@ from gobrrr.machine.ceilings import Ceilings
 from gobrrr.predict.prediction import Predictions
 from gobrrr.report.explain import Pages
 from gobrrr.schema import Document
+from gobrrr.treat.outcome import Prescription, Treated
 from gobrrr.work.tally import Tally
 
-DOCUMENTS: tuple[type[Document], ...] = (Ceilings, Tally, Exam, Diagnosis, Comparison, Predictions, Lab, Pages)
+DOCUMENTS: tuple[type[Document], ...] = (
+    Ceilings,
+    Tally,
+    Exam,
+    Diagnosis,
+    Comparison,
+    Predictions,
+    Treated,
+    Prescription,
+    Lab,
+    Pages,
+)
 
 
 def schemas() -> dict[str, str]:

@@ -1,8 +1,7 @@
 """Markdown, short enough to paste into a pull request or to hand to a coding agent: what limits, and what to do."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
-from typing import Any
 
 from gobrrr import units
 from gobrrr.diagnose.compare import Pair
@@ -13,6 +12,7 @@ from gobrrr.report.examined import Compared, Examined
 from gobrrr.report.plain import capital, plain
 from gobrrr.report.view import FindingLine, StepView, step_view
 from gobrrr.report.waterfall import treatment_view
+from gobrrr.treat.outcome import Treated
 
 TOP_OPS = 5
 TOP_MODULES = 3
@@ -99,8 +99,8 @@ def predictions(found: Predictions) -> str:
     )
 
 
-def treatment(data: Mapping[str, Any]) -> str:
-    view = treatment_view(data)
+def treatment(found: Treated) -> str:
+    view = treatment_view(found)
     kept = [
         [escaped(one.name), units.times(one.predicted), f"{units.times(one.measured)} ({one.interval})", one.numerics]
         for one in view.kept

@@ -7,7 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gobrrr import units
-from gobrrr.treat.outcome import Kept, Treated
+from gobrrr.report.waterfall import LeftLine, TreatmentView, treatment_view
+from gobrrr.treat.outcome import Treated
 from gobrrr.treat.treatment import Treatment
 
 BAR = 30
@@ -15,68 +16,42 @@ BAR = 30
 
 
 def render(found: Treated, following: str) -> RenderableType:
+    view = treatment_view(found)
     parts: list[RenderableType] = [
-        Text.assemble(("gobrrr treat ", "bold"), f"{found.target} · {found.machine}"),
+        Text.assemble(("gobrrr treat ", "bold"), f"{view.target} · {view.machine}"),
         "",
-        Text(_verdict(found), style="bold"),
+        Text(f"{view.verdict}.", style="bold"),
         "",
-        _waterfall(found),
+        _waterfall(view),
     ]
-    parts += _section("kept", (_kept_line(one) for one in found.kept))
-    parts += _section("rejected", (f"{one.treatment}: {one.reason}{_measured(one.measured)}" for one in found.rejected))
-    parts += _section("not tried", (f"{one.treatment}: {one.reason}{_bound(one.bound)}" for one in found.not_tried))
-    parts += _section("doubts", found.warnings)
-    parts += _section("by hand", (line for one in found.kept for line in one.by_hand.splitlines()))
+    parts += _section("kept", (f"{one.name}: {'; '.join(filter(None, (one.numerics, one.cost)))}" for one in view.kept))
+    parts += _section("rejected", (_left(one, "") for one in view.rejected))
+    parts += _section("not tried", (_left(one, "at most ") for one in view.not_tried))
+    parts += _section("doubts", view.doubts)
+    parts += _section("by hand", (line for one in view.kept for line in one.by_hand.splitlines()))
     return Group(*parts, "", Text(f"next: {following}", style="bold"))
 
 
-def _verdict(found: Treated) -> str:
-    spent = f"found in {units.seconds(found.spent_s, 2)}"
-    if not found.kept:
-        return f"Nothing that was tried makes this step faster ({units.seconds(found.baseline_s)}); {spent}."
-    return (
-        f"{units.seconds(found.baseline_s)} → {units.seconds(found.treated_s)}: {found.speedup:.2f}x "
-        f"({found.speedup_low:.2f} to {found.speedup_high:.2f}), predicted {found.predicted_speedup:.2f}x; {spent}."
-    )
-
-
-def _waterfall(found: Treated) -> Table:
+def _waterfall(view: TreatmentView) -> Table:
     """From now to the floor: each treatment's step, predicted beside measured."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("step")
     for column in ("time", "predicted", "measured"):
         table.add_column(column, justify="right")
     table.add_column("")
-    table.add_row("as it is", units.seconds(found.baseline_s), "", "", _bar(found.baseline_s, found))
-    for one in found.kept:
-        measured = f"{one.measured:.2f}x ({one.low:.2f} to {one.high:.2f})"
-        bar = _bar(one.step_s, found)
-        table.add_row(f"+ {one.treatment}", units.seconds(one.step_s), f"{one.predicted:.2f}x", measured, bar)
-    for name, floor_s in (("fused floor", found.fused_floor_s), ("compulsory floor", found.compulsory_floor_s)):
-        if floor_s is not None:
-            table.add_row(name, units.seconds(floor_s), "", "", _bar(floor_s, found))
+    kept = {one.name: one for one in view.kept}
+    longest_s = max(level.to_s for level in view.levels)
+    for level in view.levels:
+        one = kept.get(level.name) if level.kind == "kept" else None
+        ratios = (
+            ("", "") if one is None else (units.times(one.predicted), f"{units.times(one.measured)} ({one.interval})")
+        )
+        table.add_row(level.name, units.seconds(level.to_s), *ratios, "█" * max(1, round(BAR * level.to_s / longest_s)))
     return table
 
 
-def _bar(step_s: float, found: Treated) -> str:
-    longest_s = max(found.baseline_s, *(one.step_s for one in found.kept), 0.0)
-    return "█" * max(1, round(BAR * step_s / longest_s)) if longest_s else ""
-
-
-def _kept_line(one: Kept) -> str:
-    paid = "" if one.break_even_steps is None else f", paid back after {units.count(one.break_even_steps, 2)} steps"
-    cost = f"; first step {units.seconds(one.compile_s, 2)}{paid}" if one.compile_s > 1 else ""
-    memory = "" if one.memory_bytes is None else f"; memory {units.capacity(one.memory_bytes)}"
-    error = "" if one.numerics.worst_error is None else f", error at most {one.numerics.worst_error:.1e}"
-    return f"{one.treatment}: {one.numerics.cls}{error}{cost}{memory}"
-
-
-def _measured(ratio: float | None) -> str:
-    return "" if ratio is None else f" ({ratio:.2f}x)"
-
-
-def _bound(ratio: float | None) -> str:
-    return "" if ratio is None else f" (at most {ratio:.2f}x)"
+def _left(one: LeftLine, how: str) -> str:
+    return f"{one.name}: {one.reason}" + ("" if one.ratio is None else f" ({how}{units.times(one.ratio)})")
 
 
 def _section(title: str, lines: Iterable[str]) -> list[RenderableType]:

@@ -1,14 +1,11 @@
-"""Treatments as a waterfall, from the step as it was to its floors: what each was predicted and measured to bring.
+"""Treatments as a waterfall, from the step as it was to its floors: what each was predicted and measured to bring."""
 
-It takes what `treat --json` prints, so that a kept file shows the same.
-"""
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from gobrrr import units
 from gobrrr.report.plain import plain
+from gobrrr.treat.outcome import Kept, Treated
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +24,14 @@ class Level:
 @dataclass(frozen=True, slots=True)
 class KeptLine:
     name: str
+    step_s: float
     predicted: float
     measured: float
     interval: str
     numerics: str
+    cost: str
+    """What its first steps took, when that is paid back, and the memory with it."""
+    by_hand: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,60 +47,77 @@ class LeftLine:
 @dataclass(frozen=True, slots=True)
 class TreatmentView:
     target: str
+    machine: str
     verdict: str
     levels: tuple[Level, ...]
     kept: tuple[KeptLine, ...]
     rejected: tuple[LeftLine, ...]
     not_tried: tuple[LeftLine, ...]
+    doubts: tuple[str, ...]
 
 
-def treatment_view(data: Mapping[str, Any]) -> TreatmentView:
+def treatment_view(found: Treated) -> TreatmentView:
     return TreatmentView(
-        target=plain(data.get("target") or "a workload"),
-        verdict=_verdict(data),
-        levels=tuple(_levels(data)),
-        kept=tuple(_kept(one) for one in data["kept"]),
-        rejected=tuple(
-            LeftLine(plain(one["treatment"]), one["measured"], plain(one["reason"])) for one in data["rejected"]
-        ),
-        not_tried=tuple(
-            LeftLine(plain(one["treatment"]), one["bound"], plain(one["reason"])) for one in data["not_tried"]
-        ),
+        target=plain(found.target),
+        machine=plain(found.machine),
+        verdict=_verdict(found),
+        levels=tuple(_levels(found)),
+        kept=tuple(map(_kept, found.kept)),
+        rejected=tuple(LeftLine(plain(one.treatment), one.measured, plain(one.reason)) for one in found.rejected),
+        not_tried=tuple(LeftLine(plain(one.treatment), one.bound, plain(one.reason)) for one in found.not_tried),
+        doubts=tuple(map(plain, found.warnings)),
     )
 
 
-def _verdict(data: Mapping[str, Any]) -> str:
-    interval = f"{units.times(data['speedup_low'])} to {units.times(data['speedup_high'])}"
-    floor_s = data["fused_floor_s"]
-    of_floor = "" if not floor_s else f"; at {units.percent(floor_s / data['treated_s'], 0)} of the fused floor"
+def _verdict(found: Treated) -> str:
+    spent = f"found in {units.seconds(found.spent_s, 2)}"
+    if not found.kept:
+        return f"nothing that was tried makes this step faster ({units.seconds(found.baseline_s)}); {spent}"
+    interval = f"{units.times(found.speedup_low)} to {units.times(found.speedup_high)}"
+    floor_s = found.fused_floor_s
+    of_floor = "" if not floor_s else f"; at {units.percent(floor_s / found.treated_s, 0)} of the fused floor"
     return (
-        f"{units.seconds(data['baseline_s'])} → {units.seconds(data['treated_s'])}: {units.times(data['speedup'])} "
-        f"({interval}), {units.times(data['predicted_speedup'])} was predicted{of_floor}"
+        f"{units.seconds(found.baseline_s)} → {units.seconds(found.treated_s)}: {units.times(found.speedup)} "
+        f"({interval}), {units.times(found.predicted_speedup)} was predicted{of_floor}; {spent}"
     )
 
 
-def _levels(data: Mapping[str, Any]) -> Iterator[Level]:
+def _levels(found: Treated) -> Iterator[Level]:
     """Ratios are of the step before a treatment to the step with it; the last level is what was measured at the end."""
-    now_s = data["baseline_s"]
+    now_s = found.baseline_s
     yield Level("as it was", "before", 0.0, now_s, None)
-    for one in data["kept"]:
-        then_s = now_s / one["measured"]
-        yield Level(plain(one["treatment"]), "kept", now_s, then_s, now_s / one["predicted"])
+    for one in found.kept:
+        then_s = now_s / one.measured
+        yield Level(plain(one.treatment), "kept", now_s, then_s, now_s / one.predicted)
         now_s = then_s
-    yield Level("treated", "after", 0.0, data["treated_s"], data["baseline_s"] / data["predicted_speedup"])
-    for name, key in (("fused floor", "fused_floor_s"), ("compulsory floor", "compulsory_floor_s")):
-        if data[key] is not None:
-            yield Level(name, "floor", 0.0, data[key], None)
+    yield Level("treated", "after", 0.0, found.treated_s, found.baseline_s / found.predicted_speedup)
+    for name, floor_s in (("fused floor", found.fused_floor_s), ("compulsory floor", found.compulsory_floor_s)):
+        if floor_s is not None:
+            yield Level(name, "floor", 0.0, floor_s, None)
 
 
-def _kept(one: Mapping[str, Any]) -> KeptLine:
-    check = one["numerics"]
-    worst = check["worst_error"]
-    error = "" if worst is None else f", worst error {units.significant(worst, 2)}"
+def _kept(one: Kept) -> KeptLine:
+    check = one.numerics
+    error = "" if check.worst_error is None else f", worst error {units.significant(check.worst_error, 2)}"
     return KeptLine(
-        name=plain(one["treatment"]),
-        predicted=one["predicted"],
-        measured=one["measured"],
-        interval=f"{units.times(one['low'])} to {units.times(one['high'])}",
-        numerics=plain(f"{check['cls']}{error}{'' if check['passed'] else ', FAILED'}"),
+        name=plain(one.treatment),
+        step_s=one.step_s,
+        predicted=one.predicted,
+        measured=one.measured,
+        interval=f"{units.times(one.low)} to {units.times(one.high)}",
+        numerics=plain(f"{check.cls}{error}{'' if check.passed else ', FAILED'}"),
+        cost="; ".join(_costs(one)),
+        by_hand=one.by_hand,
     )
+
+
+NOTABLE_S = 1.0
+"""Of first steps: less is nothing to win back."""
+
+
+def _costs(one: Kept) -> Iterator[str]:
+    if one.compile_s > NOTABLE_S:
+        paid = "" if one.break_even_steps is None else f", paid back after {units.count(one.break_even_steps, 2)} steps"
+        yield f"first steps {units.seconds(one.compile_s, 2)}{paid}"
+    if one.memory_bytes is not None:
+        yield f"memory {units.capacity(one.memory_bytes)}"

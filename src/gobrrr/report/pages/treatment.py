@@ -1,16 +1,13 @@
 """The page of a treatment: the waterfall from the step as it was to its floors, and what became of each idea."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from gobrrr.report import charts
 from gobrrr.report.page import rendered
 from gobrrr.report.waterfall import treatment_view
+from gobrrr.treat.outcome import Treated
 
 
-def render(data: Mapping[str, Any]) -> str:
-    """Of what `treat --json` prints."""
-    view = treatment_view(data)
+def render(found: Treated) -> str:
+    view = treatment_view(found)
     return rendered(
         "treatment.html",
         title=f"{view.target}: treated",
