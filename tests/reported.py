@@ -67,7 +67,10 @@ def predicted() -> Predictions:
         sheet for name in ("h100", "b200", "rtx4090") if (sheet := datasheets.find(name) or datasheets.family(name))
     ]
     found = from_exam(bert().exam, sheets, ())
-    return replace(found, what_if=(WhatIf("h100-sxm", "graph", 0.02, 4.5), WhatIf("h100-sxm", "batch=2x", 0.1, 1.8)))
+    return replace(
+        found,
+        what_if=(WhatIf("h100-sxm", "graph", 0.02, 4.5, None), WhatIf("h100-sxm", "batch=2x", 0.1, 1.8, 20 << 30)),
+    )
 
 
 def kept_lab() -> Lab:
