@@ -10,6 +10,10 @@ from gobrrr.exam import Exam
 from gobrrr.machine.ceilings import Ceilings
 from gobrrr.timing.traces.source import Address
 from gobrrr.trace_examination import exam_or_trace, examine_trace
+from gobrrr.work import registry
+from gobrrr.work.op import OpClass
+from gobrrr.work.registry import Rule
+from gobrrr.work.work import Work
 from traces import additions, saved, shared
 
 
@@ -108,6 +112,15 @@ def test_where_nothing_can_be_kept_the_exam_is_made_all_the_same(trace, reads, t
     saved(tmp_path / "a_file", b"")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a_file"))
     assert examine_trace(trace).steps == examine_trace(trace).steps == 150
+    assert len(reads) == 2
+
+
+def test_formulas_of_a_users_own_are_always_asked(trace, reads, monkeypatch):
+    examine_trace(trace)
+    mine = Rule(OpClass.OTHER, lambda _call: Work(bytes_read=1))
+    monkeypatch.setattr(registry, "_rules", {**registry._rules, "add": mine})
+    (first, *_) = examine_trace(trace).dispatched
+    assert first.work == Work(bytes_read=1)
     assert len(reads) == 2
 
 

@@ -10,6 +10,7 @@ from gobrrr.exam import Exam
 from gobrrr.folders import own_folder
 from gobrrr.timing.traces.source import Source
 from gobrrr.work.recorded_ops import has_torch
+from gobrrr.work.registry import is_extended
 
 LEAST_BYTES = 1 << 16
 """Of a trace worth keeping: smaller ones are read as soon."""
@@ -51,9 +52,9 @@ def store(source: Source, exam: Exam) -> None:
 def _path(source: Source) -> Path | None:
     """Named after the file as it is now and after the code that read it: whatever changes, it is another name.
 
-    What lies behind an address may change without a sign, so nothing of it is kept.
+    What lies behind an address, and formulas of a user's own, may change without a sign, so nothing of that is kept.
     """
-    if not isinstance(source, Path):
+    if not isinstance(source, Path) or is_extended():
         return None
     state = source.stat()
     if state.st_size < LEAST_BYTES:

@@ -36,6 +36,8 @@ class Attributed:
     seconds: float
     floor: Floor | None
     parts: Split | None
+    work: Work | None = None
+    """Its share of the op's."""
 
     @property
     def cls(self) -> OpClass:
@@ -44,10 +46,6 @@ class Attributed:
     @property
     def module(self) -> str:
         return "" if self.op is None else self.op.module
-
-    @property
-    def work(self) -> Work | None:
-        return None if self.op is None or self.op.work is None else self.op.work.scaled(self.share)
 
     @property
     def regime(self) -> Regime:
@@ -81,10 +79,11 @@ def _attributed(
     kernel: Kernel, op: Op | None, share: float, seconds: float, whole: Floor | None, ceilings: Ceilings
 ) -> Attributed:
     floor = None if whole is None else Floor(whole.seconds * share, whole.regime, whole.level)
+    work = None if op is None or op.work is None else op.work.scaled(share)
     if floor is None or kernel.kind is not KernelKind.COMPUTE:
-        return Attributed(kernel, op, share, seconds, floor, None)
+        return Attributed(kernel, op, share, seconds, floor, None, work)
     shortest = shortest_s(kernel, OpClass.OTHER if op is None else op.cls, ceilings)
-    return Attributed(kernel, op, share, seconds, floor, split(seconds, floor.seconds, shortest))
+    return Attributed(kernel, op, share, seconds, floor, split(seconds, floor.seconds, shortest), work)
 
 
 def shortest_s(kernel: Kernel, cls: OpClass, ceilings: Ceilings) -> float:

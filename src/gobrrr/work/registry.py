@@ -53,6 +53,11 @@ def rule_for(name: str) -> Rule | None:
     return _rules.get(canonical(name))
 
 
+def is_extended() -> bool:
+    """Whether somebody has registered formulas of their own."""
+    return any(not rule.formula.__module__.startswith("gobrrr.") for rule in _rules.values())
+
+
 def canonical(name: str) -> str:
     """`aten::add_.Tensor` and `add` are one op: overload and in-place ending dropped, `aten` implied."""
     bare = name.partition(".")[0].removeprefix("aten::")
