@@ -46,7 +46,8 @@ DENSE, BROADCAST = torch.ones(1, 1, 64, 64, dtype=torch.bool), torch.ones(1, 1, 
 def test_attention_is_chosen_as_torch_chooses_on_cuda(dtype, head, mask, kernel):
     def step():
         q, k, v = (torch.randn(2, 4, 64, head, dtype=dtype, requires_grad=True) for _ in range(3))
-        return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, 0.1).sum().backward()
+        attended = torch.nn.functional.scaled_dot_product_attention
+        return lambda: attended(query=q, key=k, value=v, attn_mask=mask, dropout_p=0.1).sum().backward()
 
     names = {op.name for op in count_elsewhere(step, traced=False).ops}
     assert f"aten::{kernel}" in names

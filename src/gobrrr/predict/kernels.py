@@ -7,6 +7,7 @@ from math import gcd
 from typing import NamedTuple
 
 from gobrrr.diagnose.residency import Traffic
+from gobrrr.dtypes import ITEM_BYTES
 from gobrrr.predict.accelerator import Accelerator
 from gobrrr.predict.attention import BACKWARD, Attention, attention
 from gobrrr.predict.conv import Convolution, convolution, relaid
@@ -126,13 +127,15 @@ def _group_norm(call: Call, traffic: Traffic, accelerator: Accelerator) -> Estim
 def _reorders(call: Call) -> bool:
     """Whether an operand lies in another order than the result, or is repeated over it: neighbours are read apart.
 
-    Such a kernel takes element by element, with an index for each: two to three times as long on an H100.
+    Such a kernel takes element by element, with an index for each: two to three times as long on an H100 where those
+    have two bytes. Wider ones that are only repeated keep the memory busy all the same.
     """
     if not call.outputs:
         return False
     result = call.outputs[0]
     large = [ref for ref in call.inputs if ref.numel > 1]
-    if call.cls is OpClass.ELEMENTWISE and any(ref.unique < result.numel for ref in large):
+    is_narrow = call.cls is OpClass.ELEMENTWISE and ITEM_BYTES.get(result.dtype, 4) <= 2
+    if is_narrow and any(ref.unique < result.numel for ref in large):
         return True
     return any(_order(ref) != _order(result) for ref in large if ref.shape == result.shape)
 

@@ -47,11 +47,7 @@ def cuda_choices() -> Iterator[None]:
             library.impl(name, _in_fp32(name), "AutocastCPU")
         for owner, name, chosen in (
             (_optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"]),
-            (
-                functional,
-                "scaled_dot_product_attention",
-                _on_cpu(attention, lambda *a, **k: _Asked(*a, **k).answered()),
-            ),
+            (functional, "scaled_dot_product_attention", _on_cpu(attention, _attended)),
             (functional, "dropout", _on_cpu(dropout, _dropped)),
         ):
             stack.enter_context(mock.patch.object(owner, name, chosen))
@@ -61,8 +57,9 @@ def cuda_choices() -> Iterator[None]:
 def _on_cpu(original: Callable[..., Any], chosen: Callable[..., Any]) -> Callable[..., Any]:
     """Tensors of another device have torch's own choice."""
 
-    def called(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        return (chosen if tensor.device.type == "cpu" else original)(tensor, *args, **kwargs)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        first = next(value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
+        return (chosen if first.device.type == "cpu" else original)(*args, **kwargs)
 
     return called
 
@@ -84,9 +81,13 @@ def _wide(value: Any) -> Any:
     return value.float() if isinstance(value, torch.Tensor) and value.dtype in _HALF else value
 
 
-def _dropped(tensor: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:  # noqa: FBT001, FBT002 (torch's signature)
+def _dropped(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:  # noqa: A002, FBT001, FBT002 (torch's signature)
     del inplace  # the fused kernel has a result of its own either way
-    return torch.native_dropout(tensor, p, train=True)[0] if training and p else tensor
+    return torch.native_dropout(input, p, train=True)[0] if training and p else input
+
+
+def _attended(*args: Any, **kwargs: Any) -> torch.Tensor:
+    return _Asked(*args, **kwargs).answered()
 
 
 @dataclass(frozen=True, slots=True)
