@@ -154,6 +154,15 @@ def test_regions_are_the_repeated_blocks_and_what_stands_beside_them():
     assert regions(nn.Linear(2, 2)) == []
 
 
+def test_tf32_is_switched_on_and_off():
+    before = torch.get_float32_matmul_precision()
+    (edit,) = TREATMENTS["tf32"].edits(None, ("torch",))
+    edit.swap()
+    assert torch.get_float32_matmul_precision() == "high"
+    edit.swap()
+    assert torch.get_float32_matmul_precision() == before
+
+
 def test_a_normalization_that_reads_a_convolution_is_folded_into_it():
     from gobrrr.treat.treatments.conv_bn_fold import folding_pairs
 
