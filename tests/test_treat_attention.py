@@ -88,15 +88,16 @@ def test_a_mask_that_eager_did_not_pass_is_taken_out_of_the_traced_graph():
     torch.testing.assert_close(result, model(*given))
 
 
-def test_graphs_with_another_number_of_calls_are_left_alone():
+@pytest.mark.parametrize(("second", "stays"), [(False, True), (True, False)])
+def test_a_graph_with_another_number_of_calls_is_changed_only_where_all_are_alike(second, stays):
     def model(q, k, v, mask):
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask.logical_not())
 
     graphs = []
-    backend = eager_after(as_eager([AttentionCall(masked=False, causal=True)] * 2), graphs.append)
-    torch.compile(model, backend=backend)(*inputs())
+    calls = [AttentionCall(masked=False, causal=True), AttentionCall(masked=False, causal=second)]
+    torch.compile(model, backend=eager_after(as_eager(calls), graphs.append))(*inputs())
     torch.compiler.reset()
-    assert attention_nodes(graphs[0])[0].kwargs["attn_mask"] is not None
+    assert (attention_nodes(graphs[0])[0].kwargs["attn_mask"] is not None) is stays
 
 
 @pytest.mark.parametrize(

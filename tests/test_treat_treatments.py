@@ -10,17 +10,17 @@ import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.timing.state import preserved
 from gobrrr.timing.state.reach import reached
 from gobrrr.treat.edit import Edit
+from gobrrr.treat.observe import flat
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
 from gobrrr.treat.verify import truth, verified
-from treating import attention, bare, images, inference, modelless, subject, training
+from treating import attention, bare, images, inference, modelless, subject, switched, training
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
 )  # Dynamo
 
 CUDA_ONLY = {"whole-step-graph", "compile-tuned", "reduce-overhead", "tf32"}
-NEED_TRANSFORMERS = {"sdpa-switch"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ CASES = (
     Case("int8-dynamic", inference, ("model:0.up", "model:1")),
     Case("padded-products", lambda: training(outputs=5), ("model:2",)),
     Case("sdpa-rewrite", attention, ("model:0",)),
+    Case("sdpa-switch", switched, ("model:",)),
 )
 
 
@@ -66,12 +67,12 @@ def after_a_step(found: Subject) -> list[bytes]:
     with preserved(found.origin):
         torch.manual_seed(3)
         result = found.run()
-        own = [] if result is None else [result.detach().cpu().numpy().tobytes()]
+        own = [one.detach().cpu().numpy().tobytes() for _, one in flat(result)]
         return own + bits(found)
 
 
 def test_there_is_a_case_for_every_treatment_that_runs_on_a_cpu():
-    assert {case.treatment for case in CASES} | CUDA_ONLY | NEED_TRANSFORMERS >= set(TREATMENTS)
+    assert {case.treatment for case in CASES} | CUDA_ONLY >= set(TREATMENTS)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.treatment)
@@ -152,6 +153,15 @@ def test_regions_are_the_repeated_blocks_and_what_stands_beside_them():
     model = nn.ModuleDict({"encoder": nn.ModuleDict({"layers": layers}), "head": head, "out": nn.Linear(2, 2)})
     assert regions(model) == ["encoder.layers.0", "encoder.layers.1", "encoder.layers.2", "head"]
     assert regions(nn.Linear(2, 2)) == []
+
+
+def test_tf32_is_switched_on_and_off():
+    before = torch.get_float32_matmul_precision()
+    (edit,) = TREATMENTS["tf32"].edits(None, ("torch",))
+    edit.swap()
+    assert torch.get_float32_matmul_precision() == "high"
+    edit.swap()
+    assert torch.get_float32_matmul_precision() == before
 
 
 def test_a_normalization_that_reads_a_convolution_is_folded_into_it():

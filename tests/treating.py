@@ -65,6 +65,16 @@ def bare():
     return lambda: model(x)
 
 
+def switched() -> Workload:
+    """A model that has a switch for its attention."""
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.BertConfig(**sizes, vocab_size=20, attn_implementation="eager")
+    return Workload(transformers.BertModel(config).eval(), {"input_ids": torch.arange(12).reshape(2, 6)})
+
+
 def modelless():
     torch.manual_seed(0)
     x = torch.randn(100)

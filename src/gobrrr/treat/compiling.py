@@ -92,12 +92,15 @@ Pass = Callable[["torch.fx.Graph"], None]
 
 
 def as_eager(calls: list[AttentionCall]) -> Pass:
-    """Attention of the traced graph called as eager calls it, if both call it as often."""
+    """Attention of the traced graph called as eager calls it, if both call it as often or eager always alike: of a
+    graph that is a part of the step nobody knows which calls are its own.
+    """
 
     def change(graph: "torch.fx.Graph") -> None:
         nodes = attention_nodes(graph)
-        if len(nodes) == len(calls):
-            for node, call in zip(nodes, calls, strict=True):
+        own = calls[:1] * len(nodes) if len(set(calls)) == 1 else calls
+        if len(nodes) == len(own):
+            for node, call in zip(nodes, own, strict=True):
                 if not call.masked and argument(node, 3, "attn_mask") is not None:
                     set_argument(node, 3, "attn_mask", None)
                     set_argument(node, 5, "is_causal", call.causal)

@@ -185,7 +185,8 @@ def check_distribution(eager: Sequence[Observation], candidate: Sequence[Observa
     worst, where = 0.0, None
     for name in eager[0]:
         if name.startswith("result"):
-            distance = _distance([_mean(one[name]) for one in eager], [_mean(one[name]) for one in candidate])
+            means = ([_mean(one[name]) for one in draws] for draws in (eager, candidate))
+            distance = _distance(*means, rounding=SLACK * _rms(eager[0][name].values))
             if distance >= worst:
                 worst, where = distance, name
     wrong = None if worst <= SIGMAS else f"{where}: its mean is {worst:.1f} standard errors from eager's"
@@ -200,12 +201,12 @@ def _mean(seen: Seen) -> float:
     return float(seen.values.mean()) if seen.values.numel() else 0.0
 
 
-def _distance(one: list[float], other: list[float]) -> float:
+def _distance(one: list[float], other: list[float], *, rounding: float) -> float:
     """Welch's t, less what rounding may have moved."""
     means = [sum(values) / len(values) for values in (one, other)]
     variances = [
         sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)
         for values, mean in zip((one, other), means, strict=True)
     ]
-    apart = max(0.0, abs(means[0] - means[1]) - SLACK * max(map(abs, means)))
+    apart = max(0.0, abs(means[0] - means[1]) - rounding)
     return apart / math.sqrt(sum(variances)) if sum(variances) else math.inf if apart else 0.0

@@ -64,10 +64,12 @@ def idle_optimizers(subject: Subject) -> Iterator[None]:
 
 @contextmanager
 def without_dropout(subject: Subject) -> Iterator[bool]:
-    """Dropout modules pass everything on; gives whether there are any."""
+    """Dropout modules pass everything on; gives whether there are any that would not."""
     from torch.nn.modules.dropout import _DropoutNd
 
-    modules = [module for _, module in subject.modules() if isinstance(module, _DropoutNd) and module.p]
+    modules = [
+        module for _, module in subject.modules() if isinstance(module, _DropoutNd) and module.p * module.training
+    ]
     with _in_force([attribute(module, "p", 0.0) for module in modules]):
         yield bool(modules)
 

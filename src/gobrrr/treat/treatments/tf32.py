@@ -32,8 +32,17 @@ class TF32:
         return faster_products(chart, "tf32")
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
-        """By the newer setting of the one backend: the older switch cannot be read once anybody used the newer."""
         del subject, sites
-        from torch.backends.cuda import matmul
+        yield fp32_products("high", "tf32")
 
-        yield Edit(lambda: matmul.fp32_precision, lambda new: setattr(matmul, "fp32_precision", new), "tf32")
+
+def fp32_products(older: str, newer: str) -> Edit:
+    """By the older switch; where somebody used the newer setting it can no longer be read, and that is the one."""
+    import torch
+    from torch.backends.cuda import matmul
+
+    try:
+        torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return Edit(lambda: matmul.fp32_precision, lambda new: setattr(matmul, "fp32_precision", new), newer)
+    return Edit(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, older)
