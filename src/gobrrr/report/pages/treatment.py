@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gobrrr.report import charts
+from gobrrr.report.charts.waterfall import waterfall
 from gobrrr.report.page import rendered
 from gobrrr.report.waterfall import treatment_view
 
@@ -16,6 +16,6 @@ def render(data: Mapping[str, Any]) -> str:
         title=f"{view.target}: treated",
         heading=(view.target, "treated"),
         sections={"waterfall-section": "Waterfall", "kept": "Kept", "rejected": "Rejected", "not-tried": "Not tried"},
-        specs={"waterfall": charts.waterfall(view.levels)},
+        specs={"waterfall": waterfall(view.levels)},
         view=view,
     )
