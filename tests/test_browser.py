@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gobrrr import units
+from gobrrr.report.view import step_view
 from reported import HOSTILE, bert, compared, everything_wrong, hostile, kept_lab, odd, predicted, treated
 
 CHROMIUM = next(
@@ -178,8 +180,11 @@ def test_hovering_names_what_is_under_the_pointer(visit, bert_page):
     one.page.locator("#timeline").scroll_into_view_if_needed()
     box = one.page.locator("#timeline canvas").bounding_box()
     one.page.mouse.move(box["x"] + box["width"] * 0.95, box["y"] + 65)
-    one.page.wait_for_selector("#tip:not([hidden])")
-    assert "of the step" in one.text("#tip")
+    one.page.wait_for_function("document.querySelector('#tip').innerText.includes('of the step')")
+    one.page.mouse.move(box["x"] + box["width"] * 0.91, box["y"] + 65)
+    one.page.wait_for_function("document.querySelector('#tip').innerText.includes('waits for the host to ask for')")
+    one.page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 20)
+    one.page.wait_for_function("document.querySelector('#tip').innerText.startsWith('backward')")
 
 
 def test_an_op_leads_to_its_finding_by_keyboard_alone(visit, bert_page):
@@ -216,6 +221,16 @@ def test_a_module_filters_what_ran_in_it(visit, bert_page):
     assert not one.text("#matched").startswith("95 of")
     one.page.click("#op-table tbody .name")
     assert "cls.predictions" in one.text("#picked")
+
+
+def test_numbers_are_written_as_everywhere_else(visit, bert_page):
+    """The page's script has rules of its own to write them: those of `units`."""
+    one = visit(bert_page)
+    lines = step_view(bert().diagnosis).ops[:10]
+    assert one.column(3) == [units.seconds(line.seconds) for line in lines]
+    assert one.column(4) == [units.percent(line.of_floor, 0) for line in lines]
+    assert one.column(6) == [units.flops_per_s(line.flops_per_s) for line in lines]
+    assert one.column(7) == [units.bytes_per_s(line.bytes_per_s) for line in lines]
 
 
 def test_headings_sort_both_ways(visit, bert_page):

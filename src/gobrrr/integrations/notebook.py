@@ -16,7 +16,10 @@ from gobrrr.errors import UsageError
 from gobrrr.exam import Exam
 from gobrrr.lab.result import Lab
 from gobrrr.predict.prediction import Predictions
-from gobrrr.report import charts, lab, markdown, picture
+from gobrrr.report import lab, markdown, picture
+from gobrrr.report.charts.base import Spec, config
+from gobrrr.report.charts.drawing import drawing
+from gobrrr.report.charts.predictions import predictions
 from gobrrr.report.examined import Compared, Examined
 
 Bundle: TypeAlias = dict[str, Any]
@@ -65,25 +68,25 @@ def _(result: Compared) -> Iterator[Bundle]:
 @outputs.register
 def _(result: Predictions) -> Iterator[Bundle]:
     yield _text(markdown.predictions(result))
-    yield _chart(charts.predictions(result), "predictions")
+    yield _chart(predictions(result), "predictions")
 
 
 @outputs.register
 def _(result: Lab) -> Iterator[Bundle]:
     yield _text(lab.markdown(result))
     for experiment in result.experiments:
-        for drawing in experiment.drawings:
-            points = list(lab.shown(drawing, experiment.points))
-            yield _chart({**charts.drawing(drawing, points), "title": drawing.title}, drawing.title)
+        for one in experiment.drawings:
+            points = list(lab.shown(one, experiment.points))
+            yield _chart({**drawing(one, points), "title": one.title}, one.title)
 
 
 def _text(text: str) -> Bundle:
     return {"text/plain": text, "text/markdown": text}
 
 
-def _chart(spec: charts.Spec, name: str) -> Bundle:
+def _chart(spec: Spec, name: str) -> Bundle:
     """Without the page around it: colours of its own, and a width, for a notebook has no container to fill."""
-    drawn = {"config": {**charts.config(), "background": "white"}, **spec, "width": picture.WIDTH}
+    drawn = {"config": {**config(), "background": "white"}, **spec, "width": picture.WIDTH}
     return {"text/plain": f"a chart: {name}", VEGA_LITE: drawn}
 
 

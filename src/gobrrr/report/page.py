@@ -18,20 +18,18 @@ from markupsafe import Markup
 
 from gobrrr import schema, units
 from gobrrr.extras import need
-from gobrrr.report import charts
+from gobrrr.report.charts.base import Spec, config
 from gobrrr.report.colours import THEMES
 from gobrrr.report.plain import capital
 
 _FAMILIES = {"B1": "overhead", "B2": "bandwidth", "B3": "compute", "B4": "communication"}
 
 
-def rendered(
-    template: str, *, specs: Mapping[str, charts.Spec], data: Mapping[str, Any] | None = None, **context: Any
-) -> str:
+def rendered(template: str, *, specs: Mapping[str, Spec], data: Mapping[str, Any] | None = None, **context: Any) -> str:
     """A page of ours, with its charts and the data that its script reads."""
     script = _asset("page.js")
     bundle = _bundle() if specs else ""
-    configs = {name: charts.config(theme) for name, theme in THEMES.items()}
+    configs = {name: config(theme) for name, theme in THEMES.items()}
     return (
         _environment()
         .get_template(template)

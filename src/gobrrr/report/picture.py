@@ -3,8 +3,9 @@
 from typing import Any
 
 from gobrrr.extras import need
-from gobrrr.report import charts
 from gobrrr.report.bubbles import roofline_view
+from gobrrr.report.charts.base import Spec, config
+from gobrrr.report.charts.roofline import roofline as chart
 from gobrrr.report.colours import LIGHT
 from gobrrr.report.examined import Examined
 from gobrrr.report.view import step_view
@@ -13,12 +14,14 @@ WIDTH = 900
 SCALE = 2
 
 
-def roofline(examined: Examined) -> charts.Spec:
+def roofline(examined: Examined) -> Spec:
     """The chart with everything in it, as a notebook or a converter wants it."""
     view = step_view(examined.diagnosis)
-    bubbles = roofline_view(examined.exam, view.ops)
-    spec = charts.roofline(bubbles, charts.bubble_values(bubbles, view.ops))
-    return {**spec, "width": WIDTH, "config": {**charts.config(), "background": LIGHT.card}}
+    return {
+        **chart(roofline_view(examined.exam, view.ops), view.ops),
+        "width": WIDTH,
+        "config": {**config(), "background": LIGHT.card},
+    }
 
 
 def svg(examined: Examined) -> str:

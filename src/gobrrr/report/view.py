@@ -92,6 +92,7 @@ class OpLine:
     floor_s: float | None
     of_floor: float | None
     """Floor over time: what fraction of its ceiling it reaches."""
+    headroom_s: float | None
     regime: str
     level: str | None
     flops: float | None
@@ -298,6 +299,7 @@ def _op(row: OpRow, diagnosis: Diagnosis) -> OpLine:
         share=row.seconds / diagnosis.step_s,
         floor_s=row.floor_s,
         of_floor=_ratio(row.floor_s, row.seconds),
+        headroom_s=_headroom_s(row.seconds, row.floor_s),
         regime=row.regime,
         level=row.level,
         flops=row.flops,
@@ -338,7 +340,7 @@ def _module(depth: int, label: str, node: ModuleNode) -> ModuleLine:
         seconds=node.seconds,
         share=node.share,
         of_floor=_ratio(node.floor_s, node.seconds),
-        headroom_s=None if node.floor_s is None else max(0.0, node.seconds - node.floor_s),
+        headroom_s=_headroom_s(node.seconds, node.floor_s),
         regime=max(node.regimes_s, key=node.regimes_s.__getitem__),
         regimes={name: part / node.seconds for name, part in node.regimes_s.items() if part > 0},
         has_children=bool(node.children),
@@ -427,6 +429,10 @@ def _recorded(diagnosis: Diagnosis) -> str:
         "in graphs": quality.graph_share,
     }
     return ", ".join(f"{units.percent(share, 0)} {what}" for what, share in shares.items())
+
+
+def _headroom_s(seconds: float, floor_s: float | None) -> float | None:
+    return None if floor_s is None else max(0.0, seconds - floor_s)
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

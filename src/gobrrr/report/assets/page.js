@@ -1,117 +1,141 @@
 "use strict";
 (async () => {
+  const MOST_BUBBLES = 1000, MOST_ROWS = 10;
   const $ = (id) => document.getElementById(id);
-  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
-  document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  const root = document.documentElement.dataset;
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  root.theme = dark.matches ? "dark" : "light";
+
   const packed = Uint8Array.from(atob($("data").textContent), (character) => character.charCodeAt(0));
   const data = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
-  const MOST_BUBBLES = 1000, MOST_ROWS = 10;
 
   // Numbers as text, by the rules of units.py.
-  const digits = (x, n = 3) => x === 0 || !isFinite(x) ? String(x) : Number(x.toPrecision(n)) >= 10 ** (n - 1) ? String(Number(x.toPrecision(n))) : x.toPrecision(n);
+  const digits = (x) => {
+    const short = x.toPrecision(3);
+    return x === 0 || Number(short) >= 100 ? String(Number(short)) : short;
+  };
   const scaled = (x, steps) => {
-    if (x === null || x === undefined) return "?";
-    const [size, unit] = steps.find(([size]) => Number((Math.abs(x) / size).toPrecision(3)) >= 1) || steps[steps.length - 1];
+    if (x === null) return "?";
+    const fits = ([size]) => Number((Math.abs(x) / size).toPrecision(3)) >= 1;
+    const [size, unit] = steps.find(fits) || steps.at(-1);
     return `${digits(x / size)} ${unit}`;
   };
+  const PREFIXES = [[1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
   const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
-  const si = (unit) => [[1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]].map(([size, prefix]) => [size, prefix + unit]);
-  const FLOPS = si("FLOP"), BYTES = si("B"), FLOP_RATE = si("FLOP/s"), BYTE_RATE = si("B/s");
+  const counted = (unit) => (x) => scaled(x, PREFIXES.map(([size, prefix]) => [size, prefix + unit]));
+  const flops = counted("FLOP"), bytes = counted("B"), flopRate = counted("FLOP/s"), byteRate = counted("B/s");
   const seconds = (x) => x === 0 ? "0 s" : scaled(x, SECONDS);
-  const percent = (x) => x === null || x === undefined ? "?" : `${(100 * x).toFixed(0)} %`;
+  const percent = (x) => x === null ? "?" : `${(100 * x).toFixed(0)} %`;
 
+  // Elements: whatever is text stays text.
   const element = (tag, options = {}, ...children) => {
     const made = Object.assign(document.createElement(tag), options);
-    made.append(...children.filter((child) => child !== null && child !== ""));
+    made.append(...children);
     return made;
   };
+  const button = (options, ...children) => element("button", { type: "button", ...options }, ...children);
+  const small = (...children) => element("small", {}, ...children);
   const dot = (regime) => element("i", { className: `dot ${regime}` });
 
   // The ops, from columns to rows.
   const text = (place) => place === null ? null : data.strings[place];
-  const columns = data.ops || { seconds: [] };
-  const ops = columns.seconds.map((_, i) => {
+  const columns = Object.entries(data.ops ?? {});
+  const ops = (data.ops?.seconds ?? []).map((_, i) => {
     const one = { i };
-    for (const [name, values] of Object.entries(columns)) one[name] = data.texts.includes(name) ? text(values[i]) : values[i];
-    one.headroom = one.floor_s === null ? null : Math.max(0, one.seconds - one.floor_s);
+    for (const [name, values] of columns) one[name] = data.texts.includes(name) ? text(values[i]) : values[i];
     one.words = [one.label, one.kernel, one.module, one.source, one.cls, one.shapes].join(" ").toLowerCase();
     return one;
   });
+  const work = (one) => one.flops === 0 ? "–" : flopRate(one.flops_per_s);
+
+  // What the charts of ops are made of.
+  const bubbles = (some) => some.filter((one) => one.x !== null).slice(0, MOST_BUBBLES)
+    .map(({ i, x, y, ceiling, seconds, regime }) => ({ i, x, y, c: ceiling, s: seconds, r: regime }));
+  const OPACITY = { kernel: 0.95, gap: 0.2, host: 0.45 };
+  const bars = ({ start, length, lane, lanes, kind, kinds, regime, regimes, op, what }) => start.map((a, b) => ({
+    a,
+    b: a + length[b],
+    l: lanes[lane[b]],
+    r: regimes[regime[b]],
+    o: OPACITY[kinds[kind[b]]],
+    t: kinds[kind[b]] === "host" ? text(what[b]) : "",
+    i: op[b] ?? -2 - b, // what is no op says itself what it is
+  }));
 
   // Charts, drawn when they come into sight and again when the theme changes.
   const views = {}, drawn = new Set();
-  const theme = () => document.documentElement.dataset.theme;
   const draw = async (name) => {
     drawn.add(name);
-    const { $schema: _, ...spec } = structuredClone(data.specs[name]); // its version is the notebooks', ours draws it too
+    const { $schema: _, ...spec } = structuredClone(data.specs[name]); // of the notebooks' version; ours draws it too
     if (name === "roofline") spec.datasets.ops = bubbles(matching());
-    if (name === "timeline") spec.datasets.bars = bars();
-    const config = data.configs[theme()];
-    const { view } = await vegaEmbed(`#${name}`, spec, { mode: "vega-lite", actions: false, ast: true, config, renderer: "canvas", tooltip });
+    if (name === "timeline") spec.datasets.bars = bars(data.bars);
+    const options = { mode: "vega-lite", actions: false, ast: true, renderer: "canvas" };
+    const { view } = await vegaEmbed(`#${name}`, spec, { ...options, config: data.configs[root.theme], tooltip });
     views[name] = view;
-    if (spec.datasets && (spec.datasets.ops || spec.datasets.bars)) view.addEventListener("click", (_, item) => item && item.datum && pick(item.datum.i));
-    if (name === "roofline") { view.signal("picked", picked).run(); $(name).dataset.bubbles = spec.datasets.ops.length; }
-    if (name === "timeline") { range(view); view.addSignalListener("zoom_a", () => setTimeout(range, 0, view)); }
+    if (name in ready) ready[name](view, spec);
     $(name).dataset.drawn = "yes";
   };
+  const picking = (view) => view.addEventListener("click", (_, item) => item?.datum && pick(item.datum.i));
+  const ready = {
+    roofline: (view, spec) => {
+      picking(view);
+      view.signal("picked", picked).run();
+      $("roofline").dataset.bubbles = spec.datasets.ops.length;
+    },
+    timeline: (view) => {
+      picking(view);
+      tellRange(view);
+      view.addSignalListener("zoom_a", () => setTimeout(tellRange, 0, view));
+    },
+  };
+  const drawMissing = () => { for (const { id } of all(".chart")) if (!drawn.has(id)) draw(id); };
   const watcher = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) if (isIntersecting && !drawn.has(target.id)) draw(target.id);
   }, { rootMargin: "300px" });
   const setTheme = (name) => {
-    document.documentElement.dataset.theme = name;
+    root.theme = name;
     for (const chart of drawn) draw(chart);
   };
 
-  const bubbles = (some) => some.filter((one) => one.x !== null).slice(0, MOST_BUBBLES)
-    .map((one) => ({ i: one.i, x: one.x, y: one.y, c: one.ceiling, s: one.seconds, r: one.regime }));
-  const OPACITY = { kernel: 0.95, gap: 0.2, host: 0.45 };
-  const bars = () => data.bars.start.map((start, b) => {
-    const kind = data.bars.kinds[data.bars.kind[b]], op = data.bars.op[b];
-    return { l: data.bars.lanes[data.bars.lane[b]], a: start, b: start + data.bars.length[b], r: data.bars.regimes[data.bars.regime[b]], o: OPACITY[kind], t: kind === "host" ? text(data.bars.what[b]) : "", i: op === null ? -2 - b : op };
-  });
-
   // What is under the pointer.
   const tip = $("tip");
-  const tooltip = (_, event, __, value) => {
-    tip.hidden = value === null || value === undefined || value === "";
+  const tooltip = (_, { clientX, clientY }, __, value) => {
+    tip.hidden = typeof value !== "number";
     if (tip.hidden) return;
-    tip.replaceChildren(...describe(value));
+    const [head, ...rest] = value < -1 ? describeBar(-2 - value) : describeOp(ops[value]);
+    tip.replaceChildren(element("b", {}, head), ...rest.filter(Boolean).map((line) => element("span", {}, line)));
     const { width, height } = tip.getBoundingClientRect();
-    tip.style.left = `${Math.max(8, Math.min(event.clientX + 16, innerWidth - width - 8))}px`;
-    tip.style.top = `${event.clientY + height + 24 > innerHeight ? event.clientY - height - 12 : event.clientY + 16}px`;
+    tip.style.left = `${Math.max(8, Math.min(clientX + 16, innerWidth - width - 8))}px`;
+    tip.style.top = `${clientY + height + 24 > innerHeight ? clientY - height - 12 : clientY + 16}px`;
   };
-  const lines = (head, ...rest) => [element("b", {}, head), ...rest.filter(Boolean).map((line) => element("span", {}, line))];
-  const describe = (value) => {
-    if (typeof value === "object") return lines(String(Object.values(value)[0]), ...Object.entries(value).slice(1).map(([key, item]) => `${key}: ${item}`));
-    if (value < -1) {
-      const b = -2 - value;
-      return lines(text(data.bars.what[b]), seconds(data.bars.length[b]));
-    }
-    const one = ops[value];
-    return lines(one.label, `${one.calls} × , ${seconds(one.seconds)}, ${percent(one.share)} of the step`.replace(" × ,", "×,"), one.shapes,
-      one.of_floor === null ? "of unknown work" : `${percent(one.of_floor)} of its ceiling (${one.level})`,
-      one.flops === null ? "" : `${scaled(one.flops, FLOPS)}, ${scaled(one.bytes, BYTES)}: ${scaled(one.flops_per_s, FLOP_RATE)}, ${scaled(one.bytes_per_s, BYTE_RATE)}`, one.source || one.module);
-  };
+  const describeBar = (b) => [text(data.bars.what[b]), seconds(data.bars.length[b])];
+  const describeOp = (one) => [
+    one.label,
+    `${one.calls}×, ${seconds(one.seconds)}, ${percent(one.share)} of the step`,
+    one.shapes,
+    one.of_floor === null ? "of unknown work" : `${percent(one.of_floor)} of its ceiling (${one.level})`,
+    one.flops === null ? "" : `${flops(one.flops)}, ${bytes(one.bytes)}: ${work(one)}, ${byteRate(one.bytes_per_s)}`,
+    one.source || one.module,
+  ];
 
   // Filters: one state for roofline and table.
   let picked = -1, shown = MOST_ROWS, sort = { by: "seconds", down: true };
-  const regimes = () => all(".chip[aria-pressed=true]").map((chip) => chip.dataset.regime);
+  const isPressed = (chip) => chip.getAttribute("aria-pressed") === "true";
+  const press = (chip, on) => chip.setAttribute("aria-pressed", String(on));
   const matching = () => {
-    if (!$("search")) return [];
-    const words = $("search").value.toLowerCase().split(/\s+/).filter(Boolean), wanted = regimes();
-    const cls = $("cls").value, phase = $("phase").value, module = $("module").value;
-    return ops.filter((one) => (!wanted.length || wanted.includes(one.regime)) && (!cls || one.cls === cls) && (!phase || one.phase === phase)
-      && (!module || one.module === module || one.module.startsWith(`${module}.`)) && words.every((word) => one.words.includes(word)));
-  };
-  const compare = (a, b) => {
-    const x = a[sort.by], y = b[sort.by];
-    if (x === null || y === null) return (x === null) - (y === null);
-    return (typeof x === "string" ? x.localeCompare(y) : x - y) * (sort.down ? -1 : 1);
+    const words = $("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const regimes = all(".chip").filter(isPressed).map((chip) => chip.dataset.regime);
+    const [cls, phase, module] = ["cls", "phase", "module"].map((id) => $(id).value);
+    const within = (one) => one.module === module || one.module.startsWith(`${module}.`);
+    return ops.filter((one) => (!regimes.length || regimes.includes(one.regime))
+      && (!cls || one.cls === cls) && (!phase || one.phase === phase) && (!module || within(one))
+      && words.every((word) => one.words.includes(word)));
   };
   const apply = () => {
-    const some = matching();
-    const spent = some.reduce((sum, one) => sum + one.seconds, 0);
-    $("matched").textContent = `${some.length} of ${ops.length} ops, ${seconds(spent)} of ${seconds(data.step_s)}${some.length > MOST_BUBBLES ? `; the longest ${MOST_BUBBLES} drawn` : ""}`;
+    const some = matching(), spent = some.reduce((sum, one) => sum + one.seconds, 0);
+    const cut = some.length > MOST_BUBBLES ? `; the longest ${MOST_BUBBLES} drawn` : "";
+    $("matched").textContent = `${some.length} of ${ops.length} ops, ${seconds(spent)} of ${seconds(data.step_s)}${cut}`;
     table(some);
     if (views.roofline) fill(bubbles(some));
   };
@@ -119,91 +143,142 @@
     views.roofline.data("ops", some).run();
     $("roofline").dataset.bubbles = some.length;
   };
+  const changed = () => { shown = MOST_ROWS; apply(); };
+  const choose = (module) => {
+    const select = $("module");
+    if (![...select.options].some((option) => option.value === module)) select.add(new Option(module, module));
+    select.value = module;
+    changed();
+  };
+
+  // The table.
+  const compare = (a, b) => {
+    const x = a[sort.by], y = b[sort.by];
+    if (x === null || y === null) return (x === null) - (y === null); // unknown comes last
+    return (typeof x === "string" ? x.localeCompare(y) : x - y) * (sort.down ? -1 : 1);
+  };
   const table = (some) => {
-    const body = document.querySelector("#op-table tbody");
-    if (!body) return;
-    body.replaceChildren(...some.slice().sort(compare).slice(0, shown).map(row));
+    document.querySelector("#op-table tbody").replaceChildren(...some.toSorted(compare).slice(0, shown).map(row));
     $("more").hidden = some.length <= shown;
     $("more").textContent = `show more of the other ${some.length - shown}`;
   };
-  const cell = (content, className = "") => element("td", { className }, content);
   const row = (one) => {
-    const name = element("button", { type: "button", className: "plain name", onclick: () => pick(one.i) }, dot(one.regime), element("span", {}, one.label));
-    const made = element("tr", {}, element("td", {}, name), cell(String(one.calls), "n"), cell(seconds(one.seconds), "n"),
-      cell(percent(one.of_floor), "n"), cell(one.headroom === null ? "?" : seconds(one.headroom), "n"), cell(one.flops ? scaled(one.flops_per_s, FLOP_RATE) : one.flops === null ? "?" : "–", "n"),
-      cell(scaled(one.bytes_per_s, BYTE_RATE), "n"), cell(one.phase), element("td", { title: one.source || one.module }, one.source ? one.source.split("/").pop() : one.module || "?"));
+    const label = element("span", {}, one.label);
+    const name = button({ className: "plain name", onclick: () => pick(one.i) }, dot(one.regime), label);
+    const number = (content) => element("td", { className: "n" }, content);
+    const where = one.source ? one.source.split("/").pop() : one.module || "?";
+    const made = element("tr", {},
+      element("td", {}, name), number(one.calls), number(seconds(one.seconds)), number(percent(one.of_floor)),
+      number(seconds(one.headroom_s)), number(work(one)), number(byteRate(one.bytes_per_s)),
+      element("td", {}, one.phase), element("td", { title: one.source || one.module }, where));
     made.dataset.op = one.i;
     made.setAttribute("aria-selected", String(one.i === picked));
     return made;
+  };
+  const sortBy = ({ dataset: { sort: by }, parentElement: head }) => {
+    const ascends = ["label", "phase", "source"].includes(by);
+    sort = { by, down: sort.by === by ? !sort.down : !ascends };
+    for (const other of all("#op-table th")) other.setAttribute("aria-sort", "none");
+    head.setAttribute("aria-sort", sort.down ? "descending" : "ascending");
+    table(matching());
   };
 
   // One op: op → module → source line → finding.
   const pick = (i) => {
     if (!(i >= 0)) return;
     picked = i;
-    const one = ops[i], panel = $("picked");
-    const fact = (name, value) => value === "" ? [] : [element("dt", {}, name), element("dd", {}, value)];
-    const module = one.module && element("button", { type: "button", onclick: () => { $("module").value = one.module; apply(); } }, one.module);
-    const found = one.findings.map((code) => element("a", { href: `#${code}`, onclick: () => { $(code).open = true; } }, code, " "));
-    panel.replaceChildren(
-      element("h3", {}, dot(one.regime), element("span", {}, one.label)), element("small", {}, `${one.cls}, ${one.phase}`),
-      element("dl", {}, ...fact("time", `${seconds(one.seconds)}, ${percent(one.share)}`), ...fact("calls", String(one.calls)), ...fact("of ceiling", percent(one.of_floor)),
-        ...fact("headroom", one.headroom === null ? "?" : seconds(one.headroom)), ...fact("limited by", one.level || "?"), ...fact("FLOPs", scaled(one.flops, FLOPS)), ...fact("bytes", scaled(one.bytes, BYTES)),
-        ...fact("FLOP/s", scaled(one.flops_per_s, FLOP_RATE)), ...fact("B/s", scaled(one.bytes_per_s, BYTE_RATE)), ...fact("FLOPs per byte", one.intensity === null ? "?" : digits(one.intensity))),
-      element("p", {}, element("small", {}, one.shapes)), element("p", {}, element("small", {}, "module "), module || "none"), element("p", {}, element("small", {}, "line "), element("code", {}, one.source || "?")),
-      element("p", {}, element("small", {}, found.length ? "findings that name this line: " : "no finding names this line"), ...found));
-    if (!one.kernel.startsWith("aten::")) panel.append(element("p", {}, element("small", { className: "clamped", title: one.kernel }, `kernel ${one.kernel}`)));
-    for (const made of all("#op-table tr[data-op]")) made.setAttribute("aria-selected", String(made.dataset.op === String(i)));
+    $("picked").replaceChildren(...details(ops[i]));
+    for (const made of all("tr[data-op]")) made.setAttribute("aria-selected", made.dataset.op === String(i));
     if (views.roofline) views.roofline.signal("picked", i).run();
   };
-
-  // Zoom by buttons; the wheel and dragging are the chart's own.
-  const range = (view) => { $("timeline").dataset.shown = view.scale("x").domain().map((moment) => seconds(moment)).join(" to "); };
-  const zoom = (button) => {
-    const view = views.timeline;
-    if (!view) return;
-    const [start, end] = view.scale("x").domain(), middle = (start + end) / 2;
-    const half = (end - start) / 2 * Number(button.dataset.zoom ?? 1), shift = (end - start) * Number(button.dataset.move ?? 0);
-    view.signal("zoom_a", half ? [middle - half + shift, middle + half + shift] : data.window).run();
-    range(view);
+  const details = (one) => {
+    const facts = {
+      time: `${seconds(one.seconds)}, ${percent(one.share)}`,
+      calls: one.calls,
+      "of ceiling": percent(one.of_floor),
+      headroom: seconds(one.headroom_s),
+      "limited by": one.level ?? "?",
+      FLOPs: flops(one.flops),
+      bytes: bytes(one.bytes),
+      "FLOP/s": flopRate(one.flops_per_s),
+      "B/s": byteRate(one.bytes_per_s),
+      "FLOPs per byte": one.intensity === null ? "?" : digits(one.intensity),
+    };
+    const terms = Object.entries(facts).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
+    const module = one.module ? button({ onclick: () => choose(one.module) }, one.module) : "none";
+    const open = (code) => () => { $(code).open = true; };
+    const found = one.findings.map((code) => element("a", { href: `#${code}`, onclick: open(code) }, code, " "));
+    const kernel = element("small", { className: "clamped", title: one.kernel }, `kernel ${one.kernel}`);
+    return [
+      element("h3", {}, dot(one.regime), element("span", {}, one.label)),
+      small(`${one.cls}, ${one.phase}`),
+      element("dl", {}, ...terms),
+      element("p", {}, small(one.shapes)),
+      element("p", {}, small("module "), module),
+      element("p", {}, small("line "), element("code", {}, one.source ?? "?")),
+      element("p", {}, small(found.length ? "findings that name this line: " : "no finding names this line"), ...found),
+      ...(one.kernel.startsWith("aten::") ? [] : [element("p", {}, kernel)]),
+    ];
   };
 
-  const fold = (button) => {
-    const line = button.closest("tr"), depth = Number(line.dataset.depth), open = button.getAttribute("aria-expanded") !== "true";
-    button.setAttribute("aria-expanded", String(open));
-    for (let next = line.nextElementSibling; next && Number(next.dataset.depth) > depth; next = next.nextElementSibling) {
-      next.hidden = !open || Number(next.dataset.depth) > depth + 1;
+  // The timeline: buttons beside the chart's own wheel and dragging.
+  const tellRange = (view) => { $("timeline").dataset.shown = view.scale("x").domain().map(seconds).join(" to "); };
+  const zoom = ({ dataset: { zoom: factor = 1, move = 0 } }) => {
+    const view = views.timeline;
+    if (!view) return;
+    const [start, end] = view.scale("x").domain(), length = end - start;
+    const middle = (start + end) / 2 + length * move, half = length / 2 * factor;
+    view.signal("zoom_a", half ? [middle - half, middle + half] : data.window).run();
+    tellRange(view);
+  };
+
+  // The tree of modules.
+  const fold = (folder) => {
+    const line = folder.closest("tr"), depth = Number(line.dataset.depth);
+    const open = folder.getAttribute("aria-expanded") !== "true";
+    folder.setAttribute("aria-expanded", String(open));
+    for (let next = line.nextElementSibling; next?.dataset.depth > depth; next = next.nextElementSibling) {
+      next.hidden = !open || next.dataset.depth > depth + 1;
       next.querySelector("button.fold")?.setAttribute("aria-expanded", "false");
     }
   };
 
-  const events = () => {
-    $("theme").onclick = () => setTheme(theme() === "dark" ? "light" : "dark");
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (now) => setTheme(now.matches ? "dark" : "light"));
-    for (const button of all("[data-zoom], [data-move]")) button.onclick = () => zoom(button);
-    for (const button of all("button.fold")) button.onclick = () => fold(button);
-    for (const button of all(".copy")) button.onclick = async () => { await navigator.clipboard.writeText(button.nextElementSibling.textContent); button.textContent = "copied"; };
-    addEventListener("beforeprint", () => { for (const details of all("details")) details.open = true; for (const chart of all(".chart")) if (!drawn.has(chart.id)) draw(chart.id); });
-    if (!$("filters")) return;
-    const changed = () => { shown = MOST_ROWS; apply(); };
-    for (const chip of all(".chip")) chip.onclick = () => { chip.setAttribute("aria-pressed", String(chip.getAttribute("aria-pressed") !== "true")); changed(); };
-    $("filters").addEventListener("input", changed);
-    $("filters").addEventListener("submit", (event) => event.preventDefault());
-    $("filters").addEventListener("reset", () => { for (const chip of all(".chip")) chip.setAttribute("aria-pressed", "false"); setTimeout(changed); });
-    for (const button of all("[data-module]")) button.onclick = () => { $("module").value = button.dataset.module; changed(); $("roofline-section").scrollIntoView(); };
-    for (const button of all("[data-sort]")) button.onclick = () => {
-      sort = { by: button.dataset.sort, down: sort.by === button.dataset.sort ? !sort.down : !["label", "phase", "source"].includes(button.dataset.sort) };
-      for (const head of all("#op-table th")) head.setAttribute("aria-sort", "none");
-      button.parentElement.setAttribute("aria-sort", sort.down ? "descending" : "ascending");
-      table(matching());
-    };
-    $("more").onclick = () => { shown += 20 * MOST_ROWS; table(matching()); };
-    addEventListener("keydown", (event) => { if (event.key === "/" && !/INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) { event.preventDefault(); $("search").focus(); } });
-    apply();
-    pick(ops.reduce((most, one) => (one.headroom ?? 0) > (ops[most].headroom ?? 0) ? one.i : most, 0)); // the most to gain
+  const copy = async (copier) => {
+    await navigator.clipboard.writeText(copier.nextElementSibling.textContent);
+    copier.textContent = "copied";
+  };
+  const onClick = (selector, action) => { for (const found of all(selector)) found.onclick = () => action(found); };
+  const onKey = (event) => {
+    if (event.key !== "/" || event.target.matches("input, select")) return;
+    event.preventDefault();
+    $("search").focus();
+  };
+  const onReset = () => {
+    for (const chip of all(".chip")) press(chip, false);
+    setTimeout(changed); // when the fields are empty
   };
 
-  events();
+  onClick("#theme", () => setTheme(root.theme === "dark" ? "light" : "dark"));
+  dark.addEventListener("change", () => setTheme(dark.matches ? "dark" : "light"));
+  addEventListener("beforeprint", () => {
+    for (const details of all("details")) details.open = true;
+    drawMissing();
+  });
+  onClick(".copy", copy);
+  if (ops.length) {
+    onClick(".chip", (chip) => { press(chip, !isPressed(chip)); changed(); });
+    onClick("[data-sort]", sortBy);
+    onClick("#more", () => { shown += 20 * MOST_ROWS; table(matching()); });
+    onClick("[data-module]", ({ dataset }) => { choose(dataset.module); $("roofline-section").scrollIntoView(); });
+    onClick("button.fold", fold);
+    onClick("[data-zoom], [data-move]", zoom);
+    $("filters").addEventListener("input", changed);
+    $("filters").addEventListener("submit", (event) => event.preventDefault());
+    $("filters").addEventListener("reset", onReset);
+    addEventListener("keydown", onKey);
+    apply();
+    pick(ops.reduce((most, one) => one.headroom_s > most.headroom_s ? one : most).i); // where the most is to gain
+  }
   for (const chart of all(".chart")) watcher.observe(chart);
-  document.documentElement.dataset.ready = "yes";
+  root.ready = "yes";
 })();

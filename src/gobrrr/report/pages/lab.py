@@ -2,7 +2,7 @@
 
 from gobrrr.lab.claim import Verdict
 from gobrrr.lab.result import Lab
-from gobrrr.report import charts
+from gobrrr.report.charts.drawing import drawing
 from gobrrr.report.lab import shown, tally
 from gobrrr.report.page import rendered
 from gobrrr.report.plain import plain
@@ -17,10 +17,10 @@ _LOOKS = {
 
 def render(lab: Lab) -> str:
     names = {
-        f"{result.name}-{number}": (drawing, points)
+        f"{result.name}-{number}": (one, points)
         for result in lab.experiments
-        for number, drawing in enumerate(result.drawings)
-        if (points := list(shown(drawing, result.points)))
+        for number, one in enumerate(result.drawings)
+        if (points := list(shown(one, result.points)))
     }
     return rendered(
         "lab.html",
@@ -33,10 +33,10 @@ def render(lab: Lab) -> str:
             lab.made_at[:10],
         ),
         sections={result.name: result.name for result in lab.experiments},
-        specs={name: charts.drawing(drawing, points) for name, (drawing, points) in names.items()},
+        specs={name: drawing(one, points) for name, (one, points) in names.items()},
         lab=lab,
         tally=tally(lab),
         looks=_LOOKS,
-        titles={name: drawing.title for name, (drawing, _) in names.items()},
+        titles={name: one.title for name, (one, _) in names.items()},
         doubts=[plain(doubt) for doubt in lab.doubts],
     )

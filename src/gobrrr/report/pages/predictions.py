@@ -1,7 +1,7 @@
 """The page of predictions: accelerators side by side with their intervals, and what changes would bring."""
 
 from gobrrr.predict.prediction import Predictions
-from gobrrr.report import charts
+from gobrrr.report.charts.predictions import predictions
 from gobrrr.report.page import rendered
 from gobrrr.report.plain import plain
 
@@ -12,7 +12,7 @@ def render(found: Predictions) -> str:
         title=f"{plain(found.target)}: predicted",
         heading=(plain(found.target), "by datasheet, nothing ran"),
         sections={"accelerators": "Accelerators", "what-if": "What if"},
-        specs={"predictions": charts.predictions(found)},
+        specs={"predictions": predictions(found)},
         found=found,
         best=min(found.predictions, key=lambda one: (not one.fits, one.step_s)),
     )

@@ -7,16 +7,20 @@ from typing import Any
 
 from gobrrr.diagnose.regime import Regime
 from gobrrr.machine import datasheets
-from gobrrr.report import charts, machine
+from gobrrr.report import machine
 from gobrrr.report.bubbles import RooflineView, roofline_view
+from gobrrr.report.charts.base import REGIMES
+from gobrrr.report.charts.roofline import roofline as roofline_chart
+from gobrrr.report.charts.step_times import step_times
+from gobrrr.report.charts.timeline import timeline
 from gobrrr.report.examined import Examined
 from gobrrr.report.factory import factory_view
 from gobrrr.report.lanes import LanesView, lanes_view
 from gobrrr.report.page import rendered
 from gobrrr.report.view import OpLine, StepView, step_view
 
-DIGITS = 4
-"""Of a number in the page's data: nothing that we measure is known better."""
+DIGITS = 6
+"""Of a number in the page's data: three are shown, and rounding twice would show others."""
 
 _TEXTS = ("label", "kernel", "shapes", "module", "source", "cls", "phase", "regime", "level")
 _SECTIONS = {
@@ -36,9 +40,9 @@ def render(examined: Examined) -> str:
     roofline, lanes = roofline_view(exam, view.ops), lanes_view(examined)
     made_at = datetime.fromisoformat(exam.made_at)
     low_s, high_s = examined.diagnosis.step_s_low, examined.diagnosis.step_s_high
-    specs = {"steps": charts.step_times(exam.window_step_s, low_s, high_s)}
-    specs |= {} if roofline.missing else {"roofline": charts.roofline(roofline)}
-    specs |= {} if not lanes.bars else {"timeline": charts.timeline(lanes)}
+    specs = {"steps": step_times(exam.window_step_s, low_s, high_s)}
+    specs |= {} if roofline.missing else {"roofline": roofline_chart(roofline)}
+    specs |= {} if not lanes.bars else {"timeline": timeline(lanes)}
     return rendered(
         "step.html",
         title=f"{view.target}: {view.verdict[0]}",
@@ -73,7 +77,7 @@ def _step_data(view: StepView, roofline: RooflineView, lanes: LanesView) -> dict
         ops[name] = [None if bubble is None else _rounded(getattr(bubble, name)) for bubble in roofline.bubbles]
     bars = {
         "lanes": lanes.lanes,
-        "regimes": charts.REGIMES,
+        "regimes": REGIMES,
         "kinds": ("kernel", "gap", "host"),
         "start": [float(f"{bar.start_s:.7g}") for bar in lanes.bars],
         "length": [_rounded(bar.seconds) for bar in lanes.bars],

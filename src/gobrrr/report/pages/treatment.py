@@ -1,6 +1,6 @@
 """The page of a treatment: the waterfall from the step as it was to its floors, and what became of each idea."""
 
-from gobrrr.report import charts
+from gobrrr.report.charts.waterfall import waterfall
 from gobrrr.report.page import rendered
 from gobrrr.report.waterfall import treatment_view
 from gobrrr.treat.outcome import Treated
@@ -13,6 +13,6 @@ def render(found: Treated) -> str:
         title=f"{view.target}: treated",
         heading=(view.target, "treated"),
         sections={"waterfall-section": "Waterfall", "kept": "Kept", "rejected": "Rejected", "not-tried": "Not tried"},
-        specs={"waterfall": charts.waterfall(view.levels)},
+        specs={"waterfall": waterfall(view.levels)},
         view=view,
     )
