@@ -14,6 +14,12 @@ from gobrrr.trace_examination import exam_or_trace, examine_trace
 from traces import Tape, additions, shared
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Of this test alone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 def diagnosed(tape: Tape, path):
     return diagnose(examine_trace(tape.save(path)))
 

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import compress
 from types import ModuleType, SimpleNamespace
 from typing import Any, Union
 
@@ -216,10 +217,11 @@ def _whole(value: Any) -> int:
 
 def _chunk(events: _Events) -> Chunk:
     """Columns of the events that hold a lane for a while, filled one after the other."""
-    useful = _useful(events.spans)
-    rows = _sound(useful)
-    kinds = _Kinds()
-    kind = [kinds[event.cat] for event in rows]
+    useful, kind = _useful(events.spans)
+    rows, start_us, us = useful, [event.ts for event in useful], [event.dur for event in useful]
+    if not _sound(start_us, us):
+        rows, kind = _useful([event for event in useful if _sound([event.ts], [event.dur])])
+        start_us, us = [event.ts for event in rows], [event.dur for event in rows]
     args = [event.args for event in rows]
     names, lanes, details = Interned(), Interned(), Interned()
     name = [names[event.name] for event in rows]
@@ -237,8 +239,8 @@ def _chunk(events: _Events) -> Chunk:
             "i",
             [_detailed(one, details) if number in _DETAILED else NONE for number, one in zip(kind, args, strict=True)],
         ),
-        start_us=_packed("d", [event.ts for event in rows]),
-        us=_packed("d", [event.dur for event in rows]),
+        start_us=_packed("d", start_us),
+        us=_packed("d", us),
         correlation=_packed("q", [one.correlation for one in args]),
         external=_packed("q", [one.external_then if one.external == NONE else one.external for one in args]),
         sequence=_packed("q", [one.sequence for one in args]),
@@ -261,10 +263,14 @@ def _packed(code: str, values: Sequence[Any]) -> "array[Any]":
     return array(code, struct.pack(f"{len(values)}{code}", *values))
 
 
-def _useful(spans: Sequence[Any]) -> Sequence[Any]:
-    """Without those of a kind that says nothing; mostly there are none."""
-    useless = {category for category in {event.cat for event in spans} if kind_of(category) is None}
-    return [event for event in spans if event.cat not in useless] if useless else spans
+def _useful(spans: Sequence[Any]) -> tuple[Sequence[Any], list[int]]:
+    """Those of a kind that says something, mostly all, with its number."""
+    kinds = _Kinds()
+    kind = [kinds[event.cat] for event in spans]
+    if NONE not in kind:
+        return spans, kind
+    told = [number != NONE for number in kind]
+    return list(compress(spans, told)), list(compress(kind, told))
 
 
 def _add_arrows(columns: Columns, ends: Sequence[Any], number: int, names: Interned, lanes: Interned) -> None:
@@ -280,16 +286,13 @@ def _add_arrows(columns: Columns, ends: Sequence[Any], number: int, names: Inter
     columns.sequence.extend([NONE] * len(ends))
 
 
-def _sound(events: Sequence[Any]) -> Sequence[Any]:
-    """Without those that start at no time that there is, or never end."""
-    starts, lengths = [event.ts for event in events], [event.dur for event in events]
-    if not events or (
-        -MOST_US < min(starts) <= max(starts) < MOST_US
-        and 0.0 <= min(lengths) <= max(lengths) < MOST_US
-        and math.isfinite(sum(starts) + sum(lengths))  # a NaN compares with nothing
-    ):
-        return events
-    return [event for event in events if -MOST_US < event.ts < MOST_US and 0.0 <= event.dur < MOST_US]
+def _sound(start_us: Sequence[float], us: Sequence[float]) -> bool:
+    """None of them starts at no time that there is, or never ends."""
+    return not us or (
+        -MOST_US < min(start_us) <= max(start_us) < MOST_US
+        and 0.0 <= min(us) <= max(us) < MOST_US
+        and math.isfinite(sum(start_us) + sum(us))  # a NaN compares with nothing
+    )
 
 
 def _renamed(kind: Sequence[int], name: Sequence[int], names: Iterable[str]) -> Sequence[int]:

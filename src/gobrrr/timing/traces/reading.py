@@ -13,7 +13,7 @@ from multiprocessing import get_all_start_methods, get_context
 from gobrrr.errors import BadInput
 from gobrrr.machine.restore import without_garbage_collection
 from gobrrr.timing.timeline import SpanKind
-from gobrrr.timing.traces.columns import NONE, NUMBER, Chunk, Tables, Trace
+from gobrrr.timing.traces.columns import NONE, Chunk, Tables, Trace
 from gobrrr.timing.traces.decode import chunk_of, chunk_of_events
 from gobrrr.timing.traces.inflate import Text
 from gobrrr.timing.traces.slabs import Slabs, single_events
@@ -69,10 +69,7 @@ def _cut_right(source: Source, way: _Way) -> tuple[Trace, _Way]:
 def _lacks_correlation(trace: Trace) -> bool:
     """Something ran on a device and carries no number that would join it with a call: the arrows are needed."""
     columns = trace.columns
-    on_device = {NUMBER[SpanKind.KERNEL], NUMBER[SpanKind.TRANSFER]}
-    return any(
-        number == NONE and kind in on_device for number, kind in zip(columns.correlation, columns.kind, strict=True)
-    )
+    return any(columns.correlation[row] == NONE for row in columns.rows(SpanKind.KERNEL, SpanKind.TRANSFER))
 
 
 def _read(source: Source, way: _Way) -> Trace:
