@@ -1,10 +1,14 @@
 """A program counted without a device holds what torch would choose on one."""
 
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from benchmarks import workloads
 
 from gobrrr import schema

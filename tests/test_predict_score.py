@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks import predict as scoring
+from benchmarks import predict_left_out
 from benchmarks.predict_tables import FORMATS, Row
 
 from gobrrr.predict.spread import Family
@@ -96,3 +97,17 @@ def test_every_format_is_read_for_accelerators_that_no_constant_was_fitted_to(na
     assert len(rows) == ROWS[name].count("\n") - 1
     for one in rows:
         assert 0.2 < one.predicted_s / one.measured_s < 5
+
+
+def test_what_is_left_out_is_predicted_from_the_others_alone(tmp_path):
+    """The one that is left out is off by a factor of ten: nothing moves towards it."""
+    lines = [f"{card},bfloat16,sglang,{m},4096,4096,{{}}" for card in ("h200_sxm", "a100_sxm") for m in (64, 512, 4096)]
+    head = "system,dtype,source,m,n,k,latency_ms"
+
+    def fitted(slower: float) -> list[float]:
+        times = [1.0 * slower, 2.0 * slower, 9.0 * slower, 0.05, 0.1, 0.6]
+        rows = "\n".join(line.format(time) for line, time in zip(lines, times, strict=True))
+        (tmp_path / "gemm.csv").write_text(f"{head}\n{rows}\n")
+        return predict_left_out.fit(predict_left_out.FITTED[0], tmp_path, "h200-sxm")
+
+    assert fitted(1.0) == fitted(10.0)

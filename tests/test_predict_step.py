@@ -21,8 +21,8 @@ from gobrrr.predict.host import LAUNCH_LATENCY_S, QUEUE, Host, Issued, host_of, 
 from gobrrr.predict.kernels import NO_KERNEL, Call, Kernel, kernel, product_of
 from gobrrr.predict.prediction import machine, prediction
 from gobrrr.predict.product import Product
-from gobrrr.predict.spread import SPREAD, Family, interval
-from gobrrr.predict.step import Variant, step
+from gobrrr.predict.spread import SPREAD, Family, interval, spread
+from gobrrr.predict.step import Variant, step, without_unread
 from gobrrr.predict.what_if import check, parse
 from gobrrr.work.op import CountedBy, Op, OpClass, Phase, TensorRef
 from gobrrr.work.work import Work
@@ -124,6 +124,31 @@ def test_compiling_pointwise_chains_moves_fewer_bytes():
     assert ratio == pytest.approx(3, rel=0.05)
 
 
+def test_a_compiler_writes_no_result_that_nobody_reads():
+    """A pool gives maxima and their places, of eight bytes each; in inference nobody asks for those."""
+    image, pooled, places = ref(64, 8)._replace(storage=1), ref(64, 4)._replace(storage=2), ref(64, 4, dtype="int64")
+    pool = op("aten::max_pool2d_with_indices", OpClass.OTHER, [image], [pooled, places._replace(storage=3)])
+    (kept,) = without_unread([pool])
+    assert kept.outputs == (pooled,)
+    assert kept.work.bytes_written == pooled.nbytes
+    reads = op("aten::max_pool2d_with_indices_backward", OpClass.OTHER, [places._replace(storage=3)], [image])
+    assert without_unread([pool, reads])[0] == pool
+
+
+def test_torch_compile_leaves_the_optimizer_as_it_was():
+    stepped = replace(mm(64, 64, 64), phase=Phase.OPTIMIZER)
+    host = Host()
+    alone = step([stepped] * 20, H200, host)
+    compiled = step([mm(64, 64, 64), *[stepped] * 20], H200, host, Variant.COMPILED)
+    assert compiled.host_s > alone.host_s
+
+
+def test_modes_of_torch_compile_are_variants():
+    assert Variant.of_modes([]) is Variant.EAGER
+    assert Variant.of_modes(["default", "max-autotune-no-cudagraphs"]) is Variant.COMPILED
+    assert Variant.of_modes(["default", "reduce-overhead"]) is Variant.COMPILED_GRAPHED
+
+
 def test_halved_precision_can_be_slower():
     """ResNet-50 on a V100 at batch 1: 10.3 ms in fp32 and 12.8 under autocast, whose casts are ops too."""
     ops = [mm(64, 64, 64)] * 50
@@ -157,6 +182,11 @@ def test_an_interval_holds_its_step_and_is_no_narrower_than_what_software_change
     assert low < total < high
     assert total / low == pytest.approx(high / total)
     assert 1.1 < high / total < 1.1 + max(SPREAD[family] for family in seconds) * 1.3
+
+
+def test_short_kernels_are_less_certain():
+    assert spread(Family.PRODUCT, 1.0) == pytest.approx(SPREAD[Family.PRODUCT], rel=1e-4)
+    assert spread(Family.PRODUCT, 2e-6) > 0.5
 
 
 @pytest.mark.parametrize("name", ["bert_large", "gpt2"])

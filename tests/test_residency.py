@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.diagnose.residency import Access, Traffic, accesses, residency
+from gobrrr.diagnose.residency import Access, Traffic, accesses, likely_residency, residency
 from gobrrr.diagnose.segments import Segments
 from gobrrr.work.op import CountedBy, Op, OpClass, Phase, TensorRef
 from gobrrr.work.program import Memory, Program
@@ -201,3 +201,13 @@ def test_every_byte_comes_from_one_level(sequence, cache):
 def test_a_larger_cache_serves_no_less(sequence, one, other):
     small, large = (residency(sequence, size) for size in sorted((one, other)))
     assert all(less.cache <= more.cache + 1e-9 for less, more in zip(small, large, strict=True))
+
+
+@given(st.integers(1, 1000))
+def test_a_likely_cache_holds_all_of_what_is_small_and_a_share_of_what_is_large(size):
+    """Written once and read at once: as much of it is found as the window is of what was written."""
+    nbytes = size * MiB
+    sequence = [[Access(1, 0, nbytes, nbytes, writes=True)], [Access(1, 0, nbytes, nbytes, writes=False)]]
+    found = likely_residency(sequence, 100 * MiB)[1]
+    assert found.cache_read == pytest.approx(min(1.0, 65 / size) * nbytes)
+    assert found.bytes == pytest.approx(nbytes)
