@@ -65,11 +65,11 @@ def idle_optimizers(subject: Subject) -> Iterator[None]:
 @contextmanager
 def without_dropout(subject: Subject) -> Iterator[bool]:
     """Dropout modules pass everything on; gives whether there are any that would not."""
-    from torch.nn.modules.dropout import _DropoutNd
+    from torch import nn
 
-    modules = [
-        module for _, module in subject.modules() if isinstance(module, _DropoutNd) and module.p * module.training
-    ]
+    kinds = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+    drops = [module for _, module in subject.modules() if isinstance(module, kinds)]
+    modules = [module for module in drops if module.training and module.p]
     with _in_force([attribute(module, "p", 0.0) for module in modules]):
         yield bool(modules)
 
