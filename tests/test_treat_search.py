@@ -56,6 +56,10 @@ class Ward:
         return self.x * 2 if "wrong" not in self.force else self.x * 2.1
 
 
+APPLIED: list[str] = []
+"""Whose edits were made, one after the other."""
+
+
 @dataclass(frozen=True)
 class Made:
     """A treatment that is in force by its name."""
@@ -75,6 +79,7 @@ class Made:
         return Forecast(self.predicted, 1.0, self.predicted)
 
     def edits(self, subject, sites):
+        APPLIED.append(self.name)
         yield item(self.ward.force, self.name, value=True)
         if self.raises:
             raise self.raises
@@ -126,6 +131,14 @@ def test_what_helps_is_kept_and_what_does_not_is_undone():
     assert search.kept[0].trial.race.comparison.speedup == pytest.approx(2)
     assert search.lost["bad"].trial.reason == "slower"
     assert list(ward.force) == ["good"]
+
+
+def test_what_is_kept_is_kept_as_it_was_tried():
+    """Compiled or captured once, however many are tried after it."""
+    APPLIED.clear()
+    ward = Ward(factors={"one": 0.5, "two": 0.8, "three": 0.9})
+    searched(ward, *(made(ward, name, group="g" if name != "three" else None) for name in ward.factors))
+    assert sorted(APPLIED) == ["one", "three", "two"]
 
 
 def test_no_difference_is_no_gain():

@@ -115,12 +115,16 @@ class Search:
     # **** trying ****
 
     def _best(self, rivals: Iterable[Candidate]) -> Step | None:
-        tried = [self._tried(one) for one in rivals if not self._is_spent()]
-        won = [step for step in tried if step.trial.reason is None]
-        best = max(won, key=_speedup, default=None)
-        for step in tried:
-            if step is not best:
-                self.lost[step.candidate.dose.treatment.name] = step
+        """Of the others nothing is left but what was found: a captured graph holds memory."""
+        best: Step | None = None
+        for one in rivals:
+            if self._is_spent():
+                break
+            step = self._tried(one)
+            if step.trial.reason is None and (best is None or _speedup(step) > _speedup(best)):
+                best, step = step, best
+            if step is not None:
+                self.lost[step.candidate.dose.treatment.name] = done_with(step)
         return best
 
     def _tried(self, candidate: Candidate) -> Step:
@@ -134,12 +138,14 @@ class Search:
         return Step(candidate, found)
 
     def _keep(self, step: Step) -> None:
-        self.bench.subject.become(step.trial.plan)
+        """As it was tried: nothing is compiled or captured again."""
+        assert step.trial.turn is not None, "what is kept was tried"
+        step.trial.turn.to_after()
         treatment = step.candidate.dose.treatment
         for old in [one for one in self.kept if one.candidate.dose not in step.trial.plan]:
             self.kept.remove(old)
             self.lost[old.candidate.dose.treatment.name] = replaced(old, step)
-        self.kept.append(step)
+        self.kept.append(done_with(step))
         self.lost.pop(treatment.name, None)
         self.say(f"keeping {treatment.name}: {_speedup(step):.2f}x, {_step_time(step)} a step by now")
         self._examine_again(step)
@@ -184,7 +190,13 @@ def graphed_exam(exam: Exam, step_s: float) -> Exam:
 
 
 def replaced(old: Step, by: Step) -> Step:
-    return Step(old.candidate, replace(old.trial, reason=f"{by.candidate.dose.treatment.name} is faster in its place"))
+    reason = f"{by.candidate.dose.treatment.name} is faster in its place"
+    return Step(old.candidate, replace(old.trial, reason=reason))
+
+
+def done_with(step: Step) -> Step:
+    """Without the way back, which holds what it leads to."""
+    return Step(step.candidate, replace(step.trial, turn=None))
 
 
 def _speedup(step: Step) -> float:

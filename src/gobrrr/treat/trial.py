@@ -35,6 +35,8 @@ class Trial:
     memory_bytes: int | None = None
     compile_s: float = 0.0
     """What its first step took beyond a usual one."""
+    turn: Turn | None = None
+    """To the plan, ready as it was tried, and back; None where that did not come about or was given up."""
 
     @property
     def comparison(self) -> Comparison | None:
@@ -82,7 +84,7 @@ def _tried(bench: Bench, plan: Plan, turn: Turn) -> Trial:
         reason = _why_not(ran, bench.floor_s(plan))
         if reason == NO_FASTER and _launches_the_same(subject, turn):
             reason = f"{NO_FASTER}: the same kernels run"
-    return Trial(plan, reason, ran, found, memory, max(0.0, first_s - ran.step_s))
+    return Trial(plan, reason, ran, found, memory, max(0.0, first_s - ran.step_s), turn)
 
 
 def _launches_the_same(subject: Subject, turn: Turn) -> bool:
