@@ -95,7 +95,7 @@ def make():
 def test_labels_in_the_loss_are_told_and_the_examination_is_shown_all_the_same(gobrrr, written):
     code, out, _ = gobrrr("examine", written(CLOSED), "--batch-test")
     assert code == 0
-    assert "where the time goes" in out
+    assert "mine.py:make" in out
     assert "doubt: there is no batch test: the step with twice the batch raised ValueError at mine.py:7" in " ".join(
         out.split()
     )

@@ -161,9 +161,9 @@ def test_trace_show_and_compare_draw(trace, tmp_path):
     assert len({step for step, _ in read((tmp_path / "x.pftrace").read_bytes()).slices}) == 2
 
 
-def test_a_comparison_is_drawn_and_nothing_else(trace, tmp_path):
-    done = CliRunner().invoke(gobrrr, ["compare", trace, trace, "-o", str(tmp_path / "x.html")])
-    assert "pftrace" in str(done.exception)
+def test_an_ending_that_says_nothing_is_answered_with_those_that_do(trace, tmp_path):
+    done = CliRunner().invoke(gobrrr, ["compare", trace, trace, "-o", str(tmp_path / "x.gif")])
+    assert ".pftrace" in str(done.exception)
 
 
 def test_the_missing_extra_is_told_before_anything_is_done(tmp_path, monkeypatch):
