@@ -87,15 +87,15 @@ def test_the_batch_test_stands_in_the_report_and_in_the_json(gobrrr, written):
 
 CLOSED = """
 def make():
-    labels = torch.randint(2, (5,))
-    return Workload(nn.Linear(4, 2), torch.randn(5, 4), loss=lambda y: nn.functional.cross_entropy(y, labels))
+    labels = torch.randint(512, (64,))
+    return Workload(nn.Linear(512, 512), torch.randn(64, 512), loss=lambda y: nn.functional.cross_entropy(y, labels))
 """
 
 
 def test_labels_in_the_loss_are_told_and_the_examination_is_shown_all_the_same(gobrrr, written):
     code, out, _ = gobrrr("examine", written(CLOSED), "--batch-test")
     assert code == 0
-    assert "mine.py:make" in out
+    assert "where the time goes" in out
     assert "doubt: there is no batch test: the step with twice the batch raised ValueError at mine.py:7" in " ".join(
         out.split()
     )

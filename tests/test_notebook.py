@@ -13,7 +13,7 @@ from gobrrr.errors import UsageError
 from gobrrr.integrations.notebook import VEGA_LITE, outputs, step_of
 from gobrrr.report import markdown
 from gobrrr.report.examined import Examined
-from reported import bert, compared, kept_lab, predicted
+from reported import bert, compared, kept_lab, predicted, treated
 from test_examination import probed
 
 __all__ = ["probed"]
@@ -29,7 +29,7 @@ def shell():
 
 
 @pytest.mark.parametrize(
-    "result", [bert(), bert().exam, compared(), predicted(), kept_lab()], ids=lambda one: type(one).__name__
+    "result", [bert(), bert().exam, compared(), predicted(), treated(), kept_lab()], ids=lambda one: type(one).__name__
 )
 def test_a_result_is_text_with_its_charts(result):
     shown = list(outputs(result))

@@ -20,7 +20,10 @@ from gobrrr.report import lab, markdown, picture
 from gobrrr.report.charts.base import Spec, config
 from gobrrr.report.charts.drawing import drawing
 from gobrrr.report.charts.predictions import predictions
+from gobrrr.report.charts.waterfall import waterfall
 from gobrrr.report.examined import Compared, Examined
+from gobrrr.report.waterfall import treatment_view
+from gobrrr.treat.outcome import Treated
 
 Bundle: TypeAlias = dict[str, Any]
 """One output of a cell, by MIME type."""
@@ -32,7 +35,7 @@ CELL = "cell"
 
 def load(ipython: Any) -> None:
     shows = ipython.display_formatter.ipython_display_formatter
-    for kind in (Exam, Examined, Compared, Predictions, Lab):
+    for kind in (Exam, Examined, Compared, Predictions, Treated, Lab):
         shows.for_type(kind, _show)
     ipython.register_magic_function(_magic(ipython), "cell", "gobrrr")
 
@@ -46,7 +49,7 @@ def _show(result: Any) -> None:
 @singledispatch
 def outputs(result: Any) -> Iterator[Bundle]:
     """What a cell shows of a result, one after the other."""
-    raise NotImplementedError(type(result))
+    raise TypeError(f"{type(result).__name__} is no result that a cell could show")
 
 
 @outputs.register
@@ -69,6 +72,12 @@ def _(result: Compared) -> Iterator[Bundle]:
 def _(result: Predictions) -> Iterator[Bundle]:
     yield _text(markdown.predictions(result))
     yield _chart(predictions(result), "predictions")
+
+
+@outputs.register
+def _(result: Treated) -> Iterator[Bundle]:
+    yield _text(markdown.treatment(result))
+    yield _chart(waterfall(treatment_view(result).levels), "waterfall")
 
 
 @outputs.register
