@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner
-from jsonschema import Draft202012Validator
 
 from gobrrr import schema
 from gobrrr.cli import gobrrr
@@ -15,6 +14,8 @@ from gobrrr.json_schema import json_schema
 from gobrrr.lab.result import Lab
 from gobrrr.report.documents import DOCUMENTS, schemas
 from reported import DATA, LAB, kept_lab
+
+Draft202012Validator = pytest.importorskip("jsonschema").Draft202012Validator
 
 PUBLISHED = Path(__file__).parents[1] / "docs" / "schemas"
 BERT = str(DATA / "exams" / "bert_large.json.gz")

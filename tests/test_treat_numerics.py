@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 
 from gobrrr.treat.numerics import check, check_distribution
 from gobrrr.treat.observe import seen
+from gobrrr.treat.subject import subject_of
 from gobrrr.treat.treatment import Numerics
+from gobrrr.treat.verify import truth
+from gobrrr.workload import Workload
 
 
 def judged(eager, candidate, exact=None, *, name="result0", allowed=None):
@@ -88,3 +91,26 @@ def test_other_random_numbers_of_one_distribution_pass_and_another_rate_does_not
 
     assert check_distribution(draws(0, 0.1), draws(1, 0.1), Numerics.SAME).passed
     assert not check_distribution(draws(0, 0.1), draws(1, 0.2), Numerics.SAME).passed
+
+
+class Shuffled(torch.nn.Linear):
+    """Sums in another order each time, as kernels with atomic additions do."""
+
+    def forward(self, x):
+        order = torch.randperm(self.in_features)
+        with torch.autocast("cpu", torch.bfloat16):
+            return torch.nn.functional.linear(x[:, order], self.weight[:, order], self.bias)
+
+
+def sums(layer, noise: float = 0.0) -> Workload:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(layer(512, 64), torch.nn.GELU(), layer(64, 8))
+    return Workload(model, torch.randn(16, 512), loss=lambda y: (y + noise * torch.randn_like(y)).square().mean())
+
+
+def test_sums_in_another_order_are_no_chance():
+    assert truth(subject_of(lambda: sums(Shuffled))).repeats
+
+
+def test_little_noise_on_purpose_is():
+    assert not truth(subject_of(lambda: sums(torch.nn.Linear, 1e-3))).repeats

@@ -3,8 +3,10 @@
 from textwrap import dedent
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
-from gobrrr.treat.rehearsal import is_a_file, main, rehearsing
+from gobrrr.treat.rehearsal import is_a_file, rehearsals, rehearser
 from gobrrr.treat.treatment import TREATMENTS, Dose
+
+FUSED = Dose(TREATMENTS["fused-optimizer"], ("0",))
 
 MADE = dedent("""
     import torch
@@ -23,22 +25,42 @@ def written(folder) -> str:
 
 
 def test_what_works_is_not_spoken_of(tmp_path):
-    assert rehearsing(written(tmp_path))((Dose(TREATMENTS["fused-optimizer"], ("0",)),)) is None
+    with rehearsals(written(tmp_path)) as rehearse:
+        assert rehearse((FUSED,)) is None
+        assert rehearse((FUSED,)) is None
 
 
 def test_what_fails_is_said_and_this_process_lives_on(tmp_path):
-    said = rehearsing(written(tmp_path))((Dose(TREATMENTS["fused-optimizer"], ("7",)),))
-    assert said == "IndexError: list index out of range"
+    with rehearsals(written(tmp_path)) as rehearse:
+        said = rehearse((Dose(TREATMENTS["fused-optimizer"], ("7",)),))
+        assert said == "IndexError: list index out of range"
+        assert rehearse((FUSED,)) is None
 
 
 def test_what_takes_too_long_is_ended(tmp_path):
-    said = rehearsing(written(tmp_path), 0.01)((Dose(TREATMENTS["fused-optimizer"], ("0",)),))
-    assert said.startswith("not done after")
+    with rehearsals(written(tmp_path), 0.01) as rehearse:
+        assert rehearse((FUSED,)).startswith("not done after")
+
+
+def test_who_dies_of_it_leaves_a_last_word(tmp_path):
+    (tmp_path / "mine.py").write_text(MADE + "raise SystemExit('cannot go on')\n")
+    with rehearsals(f"{tmp_path / 'mine.py'}:made") as rehearse:
+        assert "cannot go on" in rehearse((FUSED,))
+
+
+def test_what_a_workload_prints_is_no_answer(tmp_path):
+    (tmp_path / "mine.py").write_text(MADE + "print('hello')\n")
+    with rehearsals(f"{tmp_path / 'mine.py'}:made") as rehearse:
+        assert rehearse((FUSED,)) is None
+
+
+def test_what_no_other_process_can_make_is_not_rehearsed():
+    with rehearsals("made up") as rehearse:
+        assert rehearse((FUSED,)) is None
 
 
 def test_a_capture_without_a_device_fails_here_and_not_there(tmp_path):
-    asked = f'{{"target": "{written(tmp_path)}", "doses": [["whole-step-graph", ["step"]]]}}'
-    assert main(asked) is not None
+    assert rehearser(written(tmp_path))([["whole-step-graph", ["step"]]]) is not None
 
 
 def test_only_a_file_can_be_made_again(tmp_path):

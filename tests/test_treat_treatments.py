@@ -33,7 +33,7 @@ class Case:
 CASES = (
     Case("fused-optimizer", training, ("0",)),
     Case("fused-optimizer", lambda: training(optimizer=torch.optim.SGD, momentum=0.9), ("0",)),
-    Case("compile", training, ("model:",)),
+    Case("compile", training, ("step",)),
     Case("compile", modelless, ("step",)),
     Case("compile-regions", training, ("model:0", "model:1")),
     Case("no-grad", bare, ("step",)),

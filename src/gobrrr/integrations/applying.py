@@ -69,7 +69,7 @@ class _Applying:
             self._say(str(error))
             return
         done = [dose.treatment.name for dose in self._applied.subject.plan]
-        left = [dose.treatment.name for dose in self._applied.of_step]
+        left = [dose.treatment.name for dose in self._applied.plan if dose.treatment.name not in done]
         self._say(f"applied {', '.join(done) or 'nothing'}")
         if left:
             self._say(

@@ -11,6 +11,7 @@ noted in their order, and in the traced graph each call with a mask that eager h
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from logging import Logger
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
@@ -28,11 +29,24 @@ MANY = 256
 
 @contextmanager
 def patient_compiler() -> Iterator[None]:
-    """Many plans are compiled one after the other: none of them may be the one too many, or be made for all sizes."""
+    """Many plans are compiled one after the other: none of them may be the one too many, or be made for all sizes.
+
+    A message in the log is no reason to cut a graph in two.
+    """
     from torch._dynamo import config
 
-    with config.patch(recompile_limit=MANY, accumulated_recompile_limit=8 * MANY, automatic_dynamic_shapes=False):
+    with config.patch(
+        recompile_limit=MANY,
+        accumulated_recompile_limit=8 * MANY,
+        automatic_dynamic_shapes=False,
+        ignore_logger_methods=set(_ways_to_log()),
+    ):
         yield
+
+
+def _ways_to_log() -> Iterator[Callable[..., object]]:
+    """Those of every logger, with what libraries have added to them."""
+    yield from (way for name, way in vars(Logger).items() if callable(way) and not name.startswith("_"))
 
 
 def compiled(module: "torch.nn.Module", **how: Any) -> Edit:
@@ -40,6 +54,16 @@ def compiled(module: "torch.nn.Module", **how: Any) -> Edit:
     import torch
 
     return attribute(module, "_compiled_call_impl", torch.compile(module._call_impl, **how))  # noqa: SLF001
+
+
+def compiled_step(subject: Subject, backend: Callable[..., Any]) -> Iterator[Edit]:
+    """The subject's step. Its optimizers stay as they are: they have kernels for all parameters at once."""
+    import torch
+
+    for optimizer in subject.optimizers:
+        for name in ("step", "zero_grad"):
+            yield attribute(optimizer, name, torch.compiler.disable(getattr(optimizer, name)))  # type: ignore[no-untyped-call]
+    yield attribute(subject, "step", torch.compile(subject.step, backend=backend))
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,12 @@ def check(
     return Check(cls.value, error, not beyond, worst, reason, weak=reference is None)
 
 
+def agree(one: Observation, other: Observation) -> bool:
+    """Two observations of what should be the same: what is zero but for rounding is measured by what is usual."""
+    found = check(one, other, None, Numerics.SAME, None)
+    return found.passed or (found.worst_error is not None and found.worst_error <= SLACK)
+
+
 def _unlike(base: Seen, seen: Seen | None) -> str | None:
     """What is wrong with it whatever its numbers are."""
     import torch

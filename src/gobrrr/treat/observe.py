@@ -169,12 +169,14 @@ def redraw(inputs: "list[torch.Tensor]", seed: int) -> None:
                 tensor.copy_(tensor.flatten()[order].reshape(tensor.shape))
 
 
-def exact_observation(subject: Subject, seed: int, watched: Watched) -> Observation | None:
+def exact_observation(
+    subject: Subject, seed: int, watched: Watched, *, random: int | None = None
+) -> Observation | None:
     """Effects and gradients of the same step computed in fp64; None where it does not run so."""
     try:
         with preserved(subject.origin):
             widen(subject)
-            return {**observed(subject, seed, watched), **gradients(subject, subject.step, seed)}
+            return {**observed(subject, seed, watched, random=random), **gradients(subject, subject.step, seed)}
     except (RuntimeError, TypeError, ValueError):
         return None
 

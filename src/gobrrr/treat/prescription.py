@@ -1,7 +1,7 @@
 """A Prescription: made of a plan that proved itself, and applied to a model and its optimizer elsewhere."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from gobrrr import schema
 from gobrrr.errors import BadInput
 from gobrrr.treat.outcome import PrescribedDose, Prescription
 from gobrrr.treat.subject import Subject, examined_subject
-from gobrrr.treat.treatment import TREATMENTS, Dose, Plan, graphless
+from gobrrr.treat.treatment import TREATMENTS, Dose, Plan, Stage, graphless
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +49,8 @@ class Applied:
     """A prescription in force on a model. `step` is for what holds the whole step; `undo` ends all of it."""
 
     subject: Subject
-    of_step: Plan
+    plan: Plan
+    """As prescribed: what holds the whole step waits for `step`."""
 
     def step(self, step: Callable[[], Any]) -> Callable[[], Any]:
         """The step to call from now on. A captured one reads each batch from the same tensors: copy into those.
@@ -57,10 +58,11 @@ class Applied:
         Before it is captured it is run twice, and these steps count: what an optimizer makes in its first step has to
         be there.
         """
+        self.subject.end()
         self.subject.step = self.subject.origin = step
-        for _ in range(FIRST_STEPS if self.of_step else 0):
+        for _ in range(FIRST_STEPS if graphless(self.plan) != self.plan else 0):
             step()
-        self.subject.become((*self.subject.plan, *self.of_step))
+        self.subject.become(self.plan)
         return self.subject.run
 
     def undo(self) -> None:
@@ -77,8 +79,17 @@ def apply(
     subject = examined_subject(_no_step, _holding(model, optimizer))
     refuse_others(found, subject)
     doses = doses_of((dose.treatment, dose.sites) for dose in found.doses)
-    subject.become(graphless(doses))
-    return Applied(subject, doses[len(graphless(doses)) :])
+    subject.become(tuple(_without_step(doses, subject)))
+    return Applied(subject, doses)
+
+
+def _without_step(plan: Plan, subject: Subject) -> Iterator[Dose]:
+    """What can be done while nobody knows the step: compiled are its models."""
+    for dose in plan:
+        if dose.sites != ("step",):
+            yield dose
+        elif dose.treatment.stage is Stage.FUSION:
+            yield Dose(dose.treatment, tuple(f"{root}:" for root in subject.models))
 
 
 def _no_step() -> None:

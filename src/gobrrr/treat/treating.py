@@ -17,11 +17,11 @@ from gobrrr.stats import Comparison, Interval
 from gobrrr.timing.clock import Clock, DeviceClock
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort
-from gobrrr.treat import rehearsal
 from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.memory import peak_bytes
 from gobrrr.treat.outcome import Kept, NotTried, Prescription, Rejected, Treated
 from gobrrr.treat.prescription import fingerprint_of, prescribed
+from gobrrr.treat.rehearsal import rehearsals
 from gobrrr.treat.search import Search, Step
 from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Numerics, Plan
@@ -56,14 +56,13 @@ def treat(
     clock = clock or DeviceClock(subject.device)
     effort = effort or (CPU_STEP_EFFORT if subject.device == "cpu" else CUDA_STEP_EFFORT)
     began_s = clock.now_s()
-    with preserved(subject.origin), stdout_spared(), patient_compiler():
+    with preserved(subject.origin), stdout_spared(), patient_compiler(), rehearsals(target) as rehearse:
         for _ in range(WARM_UP):
             blamed(subject.run, "the step")
         say("examining the step as it is")
         exam = examine(lambda: subject.origin, target, effort=effort)
         say("computing what is right, in fp64 where that runs")
         known = truth(subject)
-        rehearse = rehearsal.rehearsing(target) if rehearsal.is_a_file(target) else lambda _plan: None
         bench = Bench(subject, clock, effort, known, rehearse, _floors(exam))
         search = Search(
             bench,

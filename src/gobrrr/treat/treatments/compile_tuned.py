@@ -10,7 +10,7 @@ from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import fit_to_compile
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
-from gobrrr.treat.treatments.compile_whole import compiled_sites, whole_sites
+from gobrrr.treat.treatments.compile_whole import WHOLE, compiled_sites
 from gobrrr.work.op import Op, OpClass
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class CompileTuned:
         narrow_s = sum(one.seconds for one in chart.kernels(is_narrow))
         if narrow_s < NARROW_SHARE * chart.case.busy_s:
             raise Unfit("few of its products have one row")
-        return whole_sites(chart.subject)
+        return WHOLE
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
         """All kernels near the fused floor: nothing is left to a library."""
@@ -51,7 +51,7 @@ class CompileTuned:
         return chart.forecast(device_s=likely_s, host_s=host_s, most_device_s=most_s)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
-        calls = eager_attention(subject)
+        calls = eager_attention(subject) if sites == WHOLE else None
         passes: list[Pass] = [as_eager(calls)] if calls else []
         backend = inductor_after(*passes, one_query_spelled_out, coordinate_descent_tuning=True)
         yield from compiled_sites(subject, sites, backend)

@@ -1,52 +1,54 @@
-"""torch.compile over whole models, attention called as eager calls it."""
+"""torch.compile over the whole step, attention called as eager calls it.
+
+The step and not its model: what a model gives back and nobody reads, as the keys and values of a training step, is then
+neither computed nor kept.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from gobrrr.treat.attention import made_one_call, masks_named
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.compiling import Pass, as_eager, compiled, eager_attention, inductor_after
-from gobrrr.treat.edit import Edit, attribute
+from gobrrr.treat.compiling import Pass, as_eager, compiled, compiled_step, eager_attention, inductor_after
+from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import fit_to_compile, fused_forecast
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, treatment
 
+WHOLE = ("step",)
+
 
 @treatment(
     "compile",
-    "torch.compile, whole model",
+    "torch.compile, whole step",
     stage=Stage.FUSION,
     group="fusion",
     compiles=True,
     by_hand="""
-    model.compile()  # in place: names of parameters stay
+    @torch.compile  # with the loss: of the model's output, what nobody reads is not computed
+    def forward(batch):
+        return loss_of(model(batch))
     """,
 )
 class CompileWhole:
     def sites(self, chart: Chart) -> tuple[str, ...]:
         fit_to_compile(chart)
-        return whole_sites(chart.subject)
+        return WHOLE
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
         return fused_forecast(chart, calls=len(sites), pads=True)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
-        calls = eager_attention(subject)
+        calls = eager_attention(subject) if sites == WHOLE else None
         passes: list[Pass] = [as_eager(calls)] if calls else []
         backend = inductor_after(made_one_call, masks_named, *passes)
         yield from compiled_sites(subject, sites, backend)
 
 
-def whole_sites(subject: Subject) -> tuple[str, ...]:
-    """All models; where there is none, the step itself."""
-    return tuple(f"{root}:" for root in subject.models) or ("step",)
-
-
 def compiled_sites(subject: Subject, sites: tuple[str, ...], backend: Callable[..., Any]) -> Iterator[Edit]:
-    import torch
-
+    """The step; or models, where a prescription is applied and nobody knows the step."""
     for site in sites:
         if site == "step":
-            yield attribute(subject, "step", torch.compile(subject.step, backend=backend))
+            yield from compiled_step(subject, backend)
         else:
             yield compiled(subject.module(site), backend=backend)

@@ -69,13 +69,17 @@ def can_be_captured(optimizer: object) -> bool:
 
 
 def capturable(optimizer: object) -> Iterator[Edit]:
-    """What changes from step to step lies on the device: a graph has its numbers only where it reads them."""
+    """What changes from step to step lies on the device: a graph has its numbers only where it reads them.
+
+    In the fused form where there is one: the other computes its corrections by the step's count in fp32, badly.
+    """
     import torch
 
+    fusable = can_be_fused(optimizer)
     for group in optimizer.param_groups:  # type: ignore[attr-defined]
         if "capturable" in group:
             yield item(group, "capturable", value=True)
-        else:
+        if fusable:
             yield item(group, "fused", value=True)
             yield item(group, "foreach", value=False)
         if not isinstance(group["lr"], torch.Tensor):
