@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from gobrrr.treat.attention import attention_nodes, made_one_call, masks_named
 from gobrrr.treat.compiling import AttentionCall, as_eager, eager_after
+from gobrrr.treat.one_row import rows_spelled_out
 
 
 def plain(q, k, v, mask):
@@ -134,3 +135,25 @@ def test_attention_spelled_out_with_a_mask_of_its_own_becomes_causal():
     (node,) = attention_nodes(graphs[0])
     assert (node.kwargs["attn_mask"], node.kwargs["is_causal"]) == (None, True)
     torch.testing.assert_close(result, model(*given))
+
+
+class Rows(torch.nn.Module):
+    def __init__(self, bias):
+        super().__init__()
+        self.layer = torch.nn.Linear(24, 8, bias=bias)
+
+    def forward(self, x):
+        return self.layer(x).relu()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("shape", "left"), [((1, 24), 0), ((1, 1, 24), 0), ((24,), 0), ((2, 24), 1)])
+def test_a_product_of_one_row_is_written_by_its_definition_and_computes_the_same(shape, bias, left):
+    model, x, products = Rows(bias), torch.randn(shape), []
+
+    def count(graph):
+        products.extend(graph.find_nodes(op="call_function", target=torch.nn.functional.linear))
+
+    traced = torch.compile(model, backend=eager_after(rows_spelled_out, count))
+    torch.testing.assert_close(traced(x), model(x))
+    assert len(products) == left

@@ -202,6 +202,15 @@ def test_of_those_that_exclude_each_other_the_fastest_is_kept():
     assert set(search.lost) == {"one", "three"}
 
 
+def test_what_could_not_gain_what_another_of_its_kind_has_gained_is_not_tried():
+    ward = Ward(factors={"strong": 0.25, "weak": 0.5})
+    group = {"group": "one"}
+    search = searched(ward, made(ward, "strong", predicted=5.0, **group), made(ward, "weak", predicted=3.0, **group))
+    assert names(search.kept) == ["strong"]
+    assert search.passed_over["weak"] == (3.0, "strong gains more than it could")
+    assert not search.lost
+
+
 def test_what_lost_by_the_host_has_a_second_chance_in_a_graph():
     """Regions fuse better and ask for more: without a graph the whole wins, with it the regions."""
     ward = Ward(

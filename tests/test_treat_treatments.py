@@ -135,7 +135,7 @@ def test_an_optimizer_of_ones_own_is_not_fused():
 @pytest.mark.parametrize("heads", [(4, 4), (8, 2), (6, 1)])
 @pytest.mark.parametrize("masked", ["none", "bool", "float", "causal"])
 def test_attention_of_one_query_spelled_out_is_attention(heads, masked):
-    from gobrrr.treat.treatments.compile_tuned import spelled_out
+    from gobrrr.treat.one_row import spelled_out
 
     query, key, value = torch.randn(2, heads[0], 1, 8), torch.randn(2, heads[1], 6, 8), torch.randn(2, heads[1], 6, 4)
     masks = {"bool": torch.arange(6).expand(2, 1, 1, 6) < 4, "float": torch.randn(2, heads[0], 1, 6)}

@@ -58,6 +58,8 @@ class Search:
     """Tried and not kept, by name."""
     passed_over: dict[str, tuple[float | None, str]] = field(default_factory=dict)
     """Not tried: the bound, if there is one, and why."""
+    beaten: dict[str, tuple[float | None, str]] = field(default_factory=dict)
+    """Not tried once and for all: another of its kind was seen to gain more than it ever could."""
     warnings: list[str] = field(default_factory=list)
 
     def run(self) -> None:
@@ -81,9 +83,9 @@ class Search:
 
     def _candidates(self) -> Iterator[Candidate]:
         chart, kept = Chart(self.exam, self.bench.subject), [step.candidate.dose.treatment for step in self.kept]
-        done = {treatment.name for treatment in kept} | set(self.lost)
+        done = {treatment.name for treatment in kept} | set(self.lost) | set(self.beaten)
         groups = {treatment.group for treatment in kept} - {None}
-        self.passed_over.clear()
+        self.passed_over = dict(self.beaten)
         for treatment in self.treatments:
             if treatment.name in done:
                 continue
@@ -120,6 +122,9 @@ class Search:
         for one in rivals:
             if self._is_spent():
                 break
+            if best is not None and one.forecast.high < _speedup(best):
+                self.beaten[one.dose.treatment.name] = one.forecast.high, f"{_name(best)} gains more than it could"
+                continue
             step = self._tried(one)
             if step.trial.reason is None and (best is None or _speedup(step) > _speedup(best)):
                 best, step = step, best
@@ -201,6 +206,10 @@ def done_with(step: Step) -> Step:
 
 def _speedup(step: Step) -> float:
     return step.trial.race.comparison.speedup if step.trial.race is not None else 0.0
+
+
+def _name(step: Step) -> str:
+    return step.candidate.dose.treatment.name
 
 
 def _step_time(step: Step) -> str:

@@ -1,0 +1,81 @@
+"""Products of one row in a traced graph, and attention of one query, written by their definition.
+
+A library's kernel for them has nothing to keep on the chip: all that it does is read a matrix once. Generated code does
+that as well, and fuses with what is around.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.treat.attention import argument, attention_nodes, known_value
+
+if TYPE_CHECKING:
+    import torch
+
+
+def rows_spelled_out(graph: "torch.fx.Graph") -> None:
+    import torch
+
+    for node in graph.find_nodes(op="call_function", target=torch.nn.functional.linear):
+        row, matrix = (known_value(argument(node, place, name)) for place, name in ((0, "input"), (1, "weight")))
+        if row is None or matrix is None or row.dtype != matrix.dtype:  # under autocast
+            continue
+        if row.numel() == row.shape[-1]:
+            _replace(graph, node, row_product)
+
+
+def row_product(input: "torch.Tensor", weight: "torch.Tensor", bias: "torch.Tensor | None" = None) -> "torch.Tensor":  # noqa: A002 (the signature of what it stands for)
+    """Summed in fp32, as a kernel has it."""
+    summed = (input.unsqueeze(-2).float() * weight.float()).sum(-1)
+    return (summed if bias is None else summed + bias).to(input.dtype)
+
+
+def queries_spelled_out(graph: "torch.fx.Graph") -> None:
+    """For one query a flash kernel has nothing to keep on the chip; spelled out, its parts fuse with what is around."""
+    for node in attention_nodes(graph):
+        known = known_value(argument(node, 0, "query"))
+        if known is None or known.dim() != 4 or known.shape[-2] != 1 or argument(node, 4, "dropout_p", 0.0):
+            continue
+        _replace(graph, node, spelled_out)
+
+
+def _replace(graph: "torch.fx.Graph", node: "torch.fx.Node", function: Callable[..., Any]) -> None:
+    """By a function of the same arguments."""
+    with graph.inserting_before(node):
+        spelled = graph.call_function(function, node.args, dict(node.kwargs))
+    spelled.meta.update(node.meta)
+    node.replace_all_uses_with(spelled)
+    graph.erase_node(node)
+
+
+def spelled_out(
+    query: "torch.Tensor",
+    key: "torch.Tensor",
+    value: "torch.Tensor",
+    attn_mask: "torch.Tensor | None" = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002 (the signature of what it stands for)
+    *,
+    scale: float | None = None,
+    **_gqa: Any,
+) -> "torch.Tensor":
+    """Attention of one query by its definition, in fp32 as a kernel has it; heads that share keys are a dimension.
+
+    For one query, causal means the first key alone: torch aligns the mask at the upper left.
+    """
+    import torch
+
+    del dropout_p
+    batch, heads, _, width = query.shape
+    shared = key.shape[1]
+    grouped = query.reshape(batch, shared, heads // shared, 1, width).float()
+    keys, values = key[:, :, None].float(), value[:, :, None].float()
+    scores = (grouped * keys).sum(-1) * (width**-0.5 if scale is None else scale)
+    if is_causal:
+        scores = scores.masked_fill(torch.arange(scores.shape[-1], device=scores.device) > 0, float("-inf"))
+    if attn_mask is not None:
+        spread = attn_mask.expand(batch, heads, 1, attn_mask.shape[-1]).reshape(batch, shared, heads // shared, -1)
+        scores = scores.masked_fill(~spread, float("-inf")) if spread.dtype == torch.bool else scores + spread
+    weights = scores.softmax(-1)
+    found = (weights[..., None] * values).sum(-2)
+    return found.reshape(batch, heads, 1, value.shape[-1]).to(query.dtype)
