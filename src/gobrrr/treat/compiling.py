@@ -17,6 +17,7 @@ from gobrrr.timing.state import preserved
 from gobrrr.treat.attention import argument, attention_nodes, set_argument
 from gobrrr.treat.edit import Edit, attribute
 from gobrrr.treat.observe import idle_optimizers
+from gobrrr.treat.once import computed_once
 from gobrrr.treat.subject import Subject
 
 if TYPE_CHECKING:
@@ -109,14 +110,15 @@ def as_eager(calls: list[AttentionCall]) -> Pass:
 
 
 def inductor_after(*passes: Pass, **options: Any) -> Callable[..., Any]:
-    """Inductor as torch.compile's backend, on graphs that these passes have changed first.
+    """Inductor as torch.compile's backend, on graphs that these passes have changed first. What several layers ask
+    for is computed once: where nothing is trained, Inductor does not see that.
 
     What a pass left without use stays in the graph: here it may still write somewhere, and Inductor knows when not.
     """
     from torch._inductor.compile_fx import compile_fx
 
     def backend(graph_module: "torch.fx.GraphModule", inputs: list["torch.Tensor"]) -> Any:
-        return compile_fx(_changed(graph_module, passes), inputs, config_patches=options)
+        return compile_fx(_changed(graph_module, (*passes, computed_once)), inputs, config_patches=options)
 
     return backend
 
