@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gobrrr.timing.state import preserved
 from gobrrr.treat.attention import argument, attention_nodes, set_argument
 from gobrrr.treat.edit import Edit, attribute
+from gobrrr.treat.loss_head import loss_over_padding
 from gobrrr.treat.observe import idle_optimizers
 from gobrrr.treat.once import computed_once
 from gobrrr.treat.subject import Subject
@@ -110,15 +111,18 @@ def as_eager(calls: list[AttentionCall]) -> Pass:
 
 
 def inductor_after(*passes: Pass, **options: Any) -> Callable[..., Any]:
-    """Inductor as torch.compile's backend, on graphs that these passes have changed first. What several layers ask
-    for is computed once: where nothing is trained, Inductor does not see that.
+    """Inductor as torch.compile's backend, on graphs that these passes have changed first, and those that always help:
+    what several layers ask for is computed once, which Inductor does not see where nothing is trained, and a loss over
+    padded logits reads whole rows.
 
     What a pass left without use stays in the graph: here it may still write somewhere, and Inductor knows when not.
     """
     from torch._inductor.compile_fx import compile_fx
 
     def backend(graph_module: "torch.fx.GraphModule", inputs: list["torch.Tensor"]) -> Any:
-        return compile_fx(_changed(graph_module, (*passes, computed_once)), inputs, config_patches=options)
+        return compile_fx(
+            _changed(graph_module, (*passes, computed_once, loss_over_padding)), inputs, config_patches=options
+        )
 
     return backend
 
