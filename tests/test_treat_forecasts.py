@@ -13,7 +13,7 @@ from gobrrr.exam import Exam
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.search import graphed_exam
 from gobrrr.treat.treatment import TREATMENTS, Forecast, Unfit
-from gobrrr.work.op import Phase
+from gobrrr.work.op import OpClass, Phase
 
 EXAMS = Path(__file__).parent / "data" / "exams"
 
@@ -25,6 +25,7 @@ def chart(name: str, **changes) -> Chart:
         models={"model": model},
         optimizers=[torch.optim.AdamW(model.parameters())],
         workload=None,
+        plan=(),
         modules=lambda: [("model:", model)],
     )
     return Chart(schema.read(Exam, EXAMS / f"{name}.json.gz"), SimpleNamespace(**vars(subject) | changes))
@@ -67,6 +68,33 @@ def test_a_graphed_decode_has_nothing_more_to_gain_by_a_graph():
     assert forecast("whole-step-graph", "llama_decode").speedup < 1.02
 
 
+def projections(layers: int = 22) -> tuple[str, ...]:
+    groups = ("self_attn", ("q_proj", "k_proj", "v_proj")), ("mlp", ("gate_proj", "up_proj"))
+    return tuple(
+        "+".join(f"model:model.layers.{layer}.{block}.{name}" for name in names)
+        for layer in range(layers)
+        for block, names in groups
+    )
+
+
+def test_merging_the_projections_of_a_decoded_token_saves_what_their_kernels_take_above_their_floors():
+    """A layer's q, k, v take 5.5, 5.3 and 5.3 µs for 1.9, 0.2 and 0.2 µs of bytes; gate and up 8 and 8.4 for 5.3."""
+    found, step_s = TREATMENTS["merged-projections"].kind.forecast(known("llama_decode"), projections()), 1748e-6
+    saved_s = 22 * (3.6 + 5.1 + 2.7) * 1e-6
+    assert found.speedup == pytest.approx(step_s / (step_s - saved_s), rel=0.03)
+    assert found.speedup < found.high < 1.5
+
+
+def test_int8_weights_of_a_decoded_token_promise_half_of_their_bytes():
+    """2.07 GB of weights in products take 0.47 ms at the measured bandwidth: at 75 %, 0.18 ms of 1.75 are saved."""
+    sites = tuple(name for group in projections() for name in group.split("+"))
+    sites += tuple(
+        f"model:model.layers.{layer}.{name}" for layer in range(22) for name in ("self_attn.o_proj", "mlp.down_proj")
+    )
+    found = TREATMENTS["int8-weight-only"].kind.forecast(known("llama_decode"), (*sites, "model:lm_head"))
+    assert found.speedup == pytest.approx(1.748 / (1.748 - 0.18), rel=0.03)
+
+
 def test_below_a_graph_the_host_has_nothing_to_give():
     """What fusing gains then is the device's alone."""
     eager = known("bert_large")
@@ -83,6 +111,9 @@ def test_below_a_graph_the_host_has_nothing_to_give():
         ("compile", "bert_large_compiled", "compiled already"),
         ("compile-tuned", "gpt2", "few of its products"),
         ("no-grad", "gpt2", "the step trains"),
+        ("merged-projections", "gpt2", "only for inference"),
+        ("merged-projections", "llama_decode", "only a compiler computes once"),
+        ("int8-weight-only", "llama_decode", "only compile-tuned"),
     ],
 )
 def test_what_does_not_fit_says_why(name, exam, why):
@@ -93,3 +124,15 @@ def test_what_does_not_fit_says_why(name, exam, why):
 def test_a_step_that_waits_for_the_device_is_not_captured():
     with pytest.raises(Unfit, match="waits for the device"):
         TREATMENTS["whole-step-graph"].kind.sites(chart("tiny_with_sync", optimizers=[]))
+
+
+@pytest.mark.parametrize("rows", [2, 92, 8192])
+def test_weights_of_products_with_more_rows_than_one_stay_as_they_are(rows):
+    model = torch.nn.Linear(2, 2)
+    plan = (SimpleNamespace(treatment=TREATMENTS["compile-tuned"]),)
+    subject = SimpleNamespace(device="cuda:0", plan=plan, modules=lambda: [("model:head", model)])
+    outputs = (SimpleNamespace(numel=2 * rows, shape=(rows, 2)),)
+    op = SimpleNamespace(cls=OpClass.CONTRACTION, module="Model.head", outputs=outputs, phase=Phase.FORWARD)
+    made = SimpleNamespace(trains=False, is_cuda=True, subject=subject, ops=(op,))
+    with pytest.raises(Unfit, match=f"have {rows} rows, not one"):
+        TREATMENTS["int8-weight-only"].kind.sites(made)

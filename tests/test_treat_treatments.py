@@ -41,6 +41,8 @@ CASES = (
     Case("channels-last", images, ("model:0", "model:3")),
     Case("conv-bn-fold", images, ("model:0", "model:1")),
     Case("int8-dynamic", inference, ("model:0.up", "model:1")),
+    Case("int8-weight-only", inference, ("model:0.up", "model:1")),
+    Case("merged-projections", attention, ("model:0.query+model:0.key+model:0.value",)),
     Case("padded-products", lambda: training(outputs=5), ("model:2",)),
     Case("sdpa-rewrite", attention, ("model:0",)),
     Case("sdpa-switch", switched, ("model:",)),

@@ -56,10 +56,10 @@ def spelled(node: "Node") -> Spelled | None:
 
 def _fits(found: Spelled) -> bool:
     """Four dimensions of one type, and a mask that spreads over the scores."""
-    operands = [known_value(one) for one in (found.query, found.key_t, found.value)]
+    operands = [known(one) for one in (found.query, found.key_t, found.value)]
     if any(one is None or one.dim() != 4 or one.dtype != operands[0].dtype for one in operands):
         return False
-    mask = None if found.mask is None else known_value(found.mask)
+    mask = None if found.mask is None else known(found.mask)
     return found.mask is None or (mask is not None and mask.dim() <= 4 and _is_mask(mask, found))
 
 
@@ -78,7 +78,7 @@ def _replace(graph: "Graph", found: Spelled) -> None:
         if mask is not None and found.leaves_out:
             mask = graph.call_method("logical_not", (mask,))
         elif mask is not None:
-            mask = graph.call_method("to", (mask, known_value(found.query).dtype))
+            mask = graph.call_method("to", (mask, known(found.query).dtype))
         options: dict[str, Any] = {"attn_mask": mask, "dropout_p": found.rate, "scale": found.scale}
         attention: Any = torch.nn.functional.scaled_dot_product_attention
         new = graph.call_function(attention, (found.query, key, found.value), options)
@@ -103,7 +103,7 @@ def masks_named(graph: "Graph") -> None:
 
 def _is_causal(mask: Any, node: "Node") -> bool:
     """As many queries as there are values, and each sees those up to its own."""
-    query, value = (known_value(argument(node, place, name)) for place, name in ((0, "query"), (2, "value")))
+    query, value = (known(argument(node, place, name)) for place, name in ((0, "query"), (2, "value")))
     if query is None or value is None or not mask.shape[-2] == mask.shape[-1] == query.shape[-2] == value.shape[-2]:
         return False
     return bool((mask == mask.new_ones(mask.shape[-2:]).tril()).all())
@@ -154,7 +154,7 @@ def _calls(node: Any, *names: str) -> bool:
     return op in ("call_method", "call_function") and name in names
 
 
-def known_value(node: Any) -> Any:
+def known(node: Any) -> Any:
     """The tensor that it stands for, without data."""
     return getattr(node, "meta", {}).get("example_value")
 
@@ -165,17 +165,13 @@ def _is_product(node: Any) -> bool:
 
 def _is_along_last(softmax: "Node") -> bool:
     dim = softmax.kwargs.get("dim", softmax.args[1] if len(softmax.args) > 1 else None)
-    known = known_value(softmax)
-    return bool(dim == -1 or (known is not None and dim == known.dim() - 1))
+    found = known(softmax)
+    return bool(dim == -1 or (found is not None and dim == found.dim() - 1))
 
 
 def _uncast(node: Any) -> Any:
     """Behind a change of type: a fused kernel computes scores in fp32 anyway."""
-    while (
-        _calls(node, "to", "float", "type_as")
-        and known_value(node) is not None
-        and known_value(node).is_floating_point()
-    ):
+    while _calls(node, "to", "float", "type_as") and known(node) is not None and known(node).is_floating_point():
         node = node.args[0]
     return node
 
@@ -193,7 +189,7 @@ def _unmasked(scores: Any) -> tuple[Any, Any, bool]:
     """
     if _calls(scores, "masked_fill", "masked_fill_") and scores.args[2:] == (-math.inf,):
         return scores.args[0], scores.args[1], True
-    if _calls(scores, "add", "iadd") and len(scores.args) == 2 and known_value(scores.args[1]) is not None:
+    if _calls(scores, "add", "iadd") and len(scores.args) == 2 and known(scores.args[1]) is not None:
         return scores.args[0], scores.args[1], False
     return scores, None, False
 

@@ -1,6 +1,6 @@
 """A Chart: what is known of a subject when a treatment is weighed: its Exam, the diagnosis, and what it is made of."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,6 +56,11 @@ class Chart:
             for one in self.case.kernels
             if any(wanted(self.ops[op]) for op in one.kernel.fused_from or () if op < len(self.ops))
         ]
+
+    def products_of(self, sites: Iterable[str]) -> list[Attributed]:
+        """Kernels that multiply for one of these modules."""
+        paths = {site.partition(":")[2] for site in sites}
+        return self.kernels(lambda op: op.cls is OpClass.CONTRACTION and op.module.partition(".")[2] in paths)
 
     def forecast(self, *, device_s: float = 0.0, host_s: float = 0.0, most_device_s: float | None = None) -> Forecast:
         """Of a change that takes so much off device and host, and off the device no more than the most."""

@@ -8,6 +8,7 @@ from shapes alone, so that what eager decided holds for every input of these sha
 noted in their order, and in the traced graph each call with a mask that eager had not gets eager's arguments.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 from gobrrr.timing.state import preserved
 from gobrrr.treat.attention import argument, attention_nodes, set_argument
 from gobrrr.treat.edit import Edit, attribute
+from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
 from gobrrr.treat.observe import idle_optimizers
+from gobrrr.treat.once import computed_once
 from gobrrr.treat.subject import Subject
 
 if TYPE_CHECKING:
@@ -34,12 +37,17 @@ def patient_compiler() -> Iterator[None]:
     """
     from torch._dynamo import config
 
-    with config.patch(
-        recompile_limit=MANY,
-        accumulated_recompile_limit=8 * MANY,
-        automatic_dynamic_shapes=False,
-        ignore_logger_methods=Everything(),
+    with (
+        config.patch(
+            recompile_limit=MANY,
+            accumulated_recompile_limit=8 * MANY,
+            automatic_dynamic_shapes=False,
+            ignore_logger_methods=Everything(),
+        ),
+        warnings.catch_warnings(),
     ):
+        warnings.filterwarnings("ignore", message=r"The \.grad attribute of a Tensor that is not a leaf")  # it looks
+        warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")  # for `gobrrr treat` to say
         yield
 
 
@@ -137,14 +145,20 @@ def as_eager(calls: list[AttentionCall]) -> Pass:
 
 
 def inductor_after(*passes: Pass, **options: Any) -> Callable[..., Any]:
-    """Inductor as torch.compile's backend, on graphs that these passes have changed first.
+    """Inductor as torch.compile's backend, on graphs that these passes have changed first, and those that always help:
+    what several layers ask for is computed once, which Inductor does not see where nothing is trained, and a loss reads
+    its logits in whole rows and no more often than it has to.
 
     What a pass left without use stays in the graph: here it may still write somewhere, and Inductor knows when not.
     """
     from torch._inductor.compile_fx import compile_fx
 
     def backend(graph_module: "torch.fx.GraphModule", inputs: list["torch.Tensor"]) -> Any:
-        return compile_fx(_changed(graph_module, passes), inputs, config_patches=options)
+        return compile_fx(
+            _changed(graph_module, (*passes, computed_once, loss_over_padding, loss_by_its_parts)),
+            inputs,
+            config_patches=options,
+        )
 
     return backend
 

@@ -4,6 +4,7 @@ from shutil import which
 
 from gobrrr.predict.host import COMPILED, COMPILED_CALL
 from gobrrr.treat.chart import REACHED, Chart
+from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Unfit
 from gobrrr.work.op import OpClass, Phase
 
@@ -14,6 +15,11 @@ def fit_to_compile(chart: Chart) -> None:
         raise Unfit("it is compiled already")
     if not chart.is_cuda and which("g++") is None and which("clang++") is None:
         raise Unfit("there is no C++ compiler here")
+
+
+def compiled_here(subject: Subject) -> bool:
+    """By a treatment in force, whose compiler knows what others ask of it."""
+    return any(dose.treatment.group == "fusion" for dose in subject.plan)
 
 
 def fused_forecast(chart: Chart, *, calls: int, pads: bool) -> Forecast:

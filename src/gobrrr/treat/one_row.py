@@ -7,7 +7,7 @@ that as well, and fuses with what is around.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.treat.attention import argument, attention_nodes, known_value
+from gobrrr.treat.attention import argument, attention_nodes, known
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +17,7 @@ def rows_spelled_out(graph: "torch.fx.Graph") -> None:
     import torch
 
     for node in graph.find_nodes(op="call_function", target=torch.nn.functional.linear):
-        row, matrix = (known_value(argument(node, place, name)) for place, name in ((0, "input"), (1, "weight")))
+        row, matrix = (known(argument(node, place, name)) for place, name in ((0, "input"), (1, "weight")))
         if row is None or matrix is None or row.dtype != matrix.dtype:  # under autocast
             continue
         if row.numel() == row.shape[-1]:
@@ -33,8 +33,8 @@ def row_product(input: "torch.Tensor", weight: "torch.Tensor", bias: "torch.Tens
 def queries_spelled_out(graph: "torch.fx.Graph") -> None:
     """For one query a flash kernel has nothing to keep on the chip; spelled out, its parts fuse with what is around."""
     for node in attention_nodes(graph):
-        known = known_value(argument(node, 0, "query"))
-        if known is None or known.dim() != 4 or known.shape[-2] != 1 or argument(node, 4, "dropout_p", 0.0):
+        query = known(argument(node, 0, "query"))
+        if query is None or query.dim() != 4 or query.shape[-2] != 1 or argument(node, 4, "dropout_p", 0.0):
             continue
         _replace(graph, node, spelled_out)
 

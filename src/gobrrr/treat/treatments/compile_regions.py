@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.compiling import compiled
+from gobrrr.treat.compiling import compiled, inductor_after
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import fit_to_compile, fused_forecast
 from gobrrr.treat.subject import Subject
@@ -41,8 +41,9 @@ class CompileRegions:
         return fused_forecast(chart, calls=len(sites), pads=False)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
+        backend = inductor_after()  # one for all, or nothing that is compiled serves a second block
         for site in sites:
-            yield compiled(subject.module(site))
+            yield compiled(subject.module(site), backend=backend)
 
 
 def regions(model: "torch.nn.Module") -> list[str]:

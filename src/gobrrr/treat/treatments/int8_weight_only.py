@@ -1,0 +1,98 @@
+"""Weights of linear layers in int8, for steps that do little but read weights: half the bytes of bf16.
+
+A generated kernel widens them on their way to the product, and the compiler generates that for products of one row
+alone. With more rows a library multiplies, for which widened weights are written out and read again; and beyond some 90
+rows on an H200 bytes of weights are not what limits. Parameters stay as they are, beside a copy in int8: what is loaded
+into them afterwards has no effect until it is applied anew.
+"""
+
+from collections.abc import Iterator
+
+from gobrrr.diagnose.attribute import Attributed
+from gobrrr.treat.chart import Chart
+from gobrrr.treat.edit import Edit, attribute
+from gobrrr.treat.product import Part, Product, product_of, quantized
+from gobrrr.treat.subject import Subject
+from gobrrr.treat.treatment import Forecast, Numerics, Stage, Unfit, treatment
+from gobrrr.work.op import Op, OpClass
+
+REACHED = 0.75
+"""Of the bytes saved, what is seen as time: narrower reads attain less of the bandwidth."""
+
+GENERATES = "compile-tuned"
+"""The treatment whose compiler generates products of one row."""
+
+
+@treatment(
+    "int8-weight-only",
+    "weights in int8, widened as they are read",
+    stage=Stage.STRUCTURE,
+    numerics=Numerics.QUANTIZED,
+    allow="int8",
+    compiles=True,
+    by_hand="""
+    scale = weight.abs().amax(1) / 127  # once
+    q = (weight / scale[:, None]).round().to(torch.int8)
+    y = F.linear(x, q.to(x.dtype)) * scale  # compiled with coordinate_descent_tuning: q is widened in the kernel
+    """,
+)
+class Int8WeightOnly:
+    def sites(self, chart: Chart) -> tuple[str, ...]:
+        if chart.trains or not chart.is_cuda:
+            raise Unfit("only for inference on a CUDA device")
+        if not any(dose.treatment.name == GENERATES for dose in chart.subject.plan):
+            raise Unfit(f"only {GENERATES} generates products that widen weights as they read them")
+        rows = rows_of_layers(chart)
+        found = tuple(name for name, number in rows.items() if number == 1)
+        if not found:
+            raise Unfit(f"its products have {max(rows.values())} rows, not one" if rows else "it has no linear layer")
+        return found
+
+    def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
+        """Of a product of one row nearly all time is the reading of its weight, of which one byte is left."""
+        kernels = chart.products_of(sites)
+        floors_s = sum(one.floor.seconds * _saved(chart, one) for one in kernels if one.floor is not None)
+        most_s = sum(one.seconds * _saved(chart, one) for one in kernels)
+        return chart.forecast(device_s=REACHED * floors_s, most_device_s=most_s)
+
+    def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
+        """Layers that share a product share it in int8."""
+        narrow: dict[int, Product] = {}
+        for site in sites:
+            layer = subject.module(site)
+            now = product_of(layer)
+            if isinstance(now, Part):
+                whole = narrow.setdefault(id(now.whole), quantized(now.whole))
+                yield attribute(layer, "forward", Part(whole, now.start, now.stop))
+            elif now is not None:
+                yield attribute(layer, "forward", quantized(now))
+
+
+def rows_of_layers(chart: Chart) -> dict[str, int]:
+    """Of each linear layer that a product was seen in, how many rows it multiplied."""
+    rows = {
+        op.module.partition(".")[2]: op.outputs[0].numel // op.outputs[0].shape[-1]
+        for op in chart.ops
+        if op.cls is OpClass.CONTRACTION and op.outputs and op.outputs[0].numel
+    }
+    paths = {name: name.partition(":")[2] for name, layer in chart.subject.modules() if is_wide(layer)}
+    return {name: rows[path] for name, path in paths.items() if path in rows}
+
+
+def is_wide(module: object) -> bool:
+    """A linear layer with weights of more than a byte each."""
+    from torch.nn import Linear
+
+    return type(module) is Linear and module.weight.is_floating_point() and module.weight.itemsize > 1
+
+
+def _saved(chart: Chart, product: Attributed) -> float:
+    """Of the bytes of its weight."""
+    widths = [
+        chart.ops[op].outputs[0].item_bytes for op in product.kernel.fused_from or () if _multiplies(chart.ops[op])
+    ]
+    return 1 - 1 / max(widths)
+
+
+def _multiplies(op: Op) -> bool:
+    return op.cls is OpClass.CONTRACTION and bool(op.outputs)
