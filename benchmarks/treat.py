@@ -5,7 +5,7 @@
 
 One workload a process, one line a run: eager, torch.compile's default and reduce-overhead (with --autotune also
 max-autotune), then what `gobrrr treat` found by itself, with everything that it tried. Peers change nothing but the
-compiler's mode.
+compiler's mode. ^C, or `timeout -s INT`, ends the search and writes what was found.
 """
 
 import argparse
@@ -75,8 +75,10 @@ def main() -> None:
     subject = subject_of(factory)
     for _ in range(3):
         subject.run()
-    peers = [peer(subject, mode) for mode in modes]
-    print(json.dumps(peers), file=sys.stderr, flush=True)
+    peers = []
+    for mode in modes:
+        peers.append(peer(subject, mode))
+        print(json.dumps(peers[-1]), file=sys.stderr, flush=True)
     torch.compiler.reset()
     began, say = perf_counter(), partial(print, file=sys.stderr, flush=True)
     try:

@@ -39,7 +39,7 @@ def sites(name: str, subject: Subject) -> tuple[str, ...]:
     match name:
         case "fused-optimizer":
             return tuple(map(str, range(len(subject.optimizers))))
-        case "whole-step-graph" | "no-grad" | "tf32":
+        case "whole-step-graph" | "no-grad" | "tf32" | "compile" | "compile-tuned":
             return ("step",)
         case "compile-regions":
             return tuple(f"{root}:{path}" for root, model in subject.models.items() for path in regions(model))

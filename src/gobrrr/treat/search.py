@@ -140,7 +140,9 @@ class Search:
         if found.race is None and (below := graphless(plan)) != plan and candidate.dose in below:
             without = trial(self.bench, below)  # what cannot be captured may still be faster than what was
             found = without if without.reason is None else found
-        return Step(candidate, found)
+        step = Step(candidate, found)
+        self.say(f"{name}: {found.reason or f'{_speedup(step):.2f}x'}")
+        return step
 
     def _keep(self, step: Step) -> None:
         """As it was tried: nothing is compiled or captured again."""
