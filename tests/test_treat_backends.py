@@ -1,5 +1,6 @@
 """The kernels of attention: a step's own calls are found, the fastest is chosen, and preferred only within the step."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,12 +9,17 @@ from torch._inductor.utils import run_and_get_code
 from torch.nn import functional
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
+from gobrrr import schema
+from gobrrr.exam import Exam
 from gobrrr.treat import backends
+from gobrrr.treat.advice import idle_masks, left_to_the_author
 from gobrrr.treat.backends import AttentionShape, attending, attention_seconds, attention_shapes, preferring
 from gobrrr.treat.compiling import inductor_after
 from gobrrr.treat.subject import subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
 from treating import inference, subject, switched
+
+EXAMS = Path(__file__).parent / "data" / "exams"
 
 KIND = TREATMENTS["sdpa-backend"].kind
 
@@ -150,3 +156,45 @@ def test_every_fused_kernel_that_takes_a_call_has_its_time():
     assert {None, "flash", "efficient"} <= set(found)
     fastest, own = min(found.values()), found[None]
     assert 0 < fastest <= own <= 1.2 * max(found.values())
+
+
+# **** what is left to the author ****
+
+
+FUTURE = torch.ones(8, 8, dtype=torch.bool).triu(1)
+
+
+@pytest.mark.parametrize(
+    ("mask", "means"),
+    [
+        (torch.ones(1, 1, 8, 8, dtype=torch.bool), "leaves nothing out"),
+        (torch.zeros(8, 8), "leaves nothing out"),
+        (~FUTURE, "leaves out what comes later"),
+        (torch.zeros(2, 1, 8, 8).masked_fill(FUTURE, torch.finfo(torch.float32).min), "leaves out what comes later"),
+        (torch.randn(8, 8), None),
+        (torch.zeros(8, 8).masked_fill(FUTURE, -1.0), None),
+        (torch.arange(8) < 5, None),
+        (FUTURE, None),
+    ],
+)
+def test_a_mask_that_says_no_more_than_a_name_is_named(mask, means):
+    q = torch.randn(2, 4, 8, 16)
+    spread = mask.expand(8, 8) if mask.dim() == 1 else mask
+    (found,) = attention_shapes(subject_of(lambda: lambda: functional.scaled_dot_product_attention(q, q, q, spread)))
+    assert found.mask_means == means
+    advised = list(idle_masks({found: 3}))
+    assert len(advised) == (means is not None)
+    assert all("called 3 times" in one.evidence[0] for one in advised)
+
+
+def test_what_only_the_author_can_change_is_listed_with_its_place():
+    (found,) = (
+        one for one in left_to_the_author(schema.read(Exam, EXAMS / "tiny_with_sync.json.gz")) if one.code == "B102"
+    )
+    assert found.seconds_at_stake
+    assert any(".py:" in line for line in found.evidence)
+
+
+def test_what_treatments_change_is_no_advice():
+    codes = {one.code for one in left_to_the_author(schema.read(Exam, EXAMS / "gpt2.json.gz"))}
+    assert not codes & {"B101", "B201", "B207", "B302"}

@@ -4,6 +4,7 @@ torch tries them in a fixed order, whatever the shape; which is the fastest depe
 release.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ HEAD_START = 20_000_000
 
 REPEATS = 10
 
+FAR = -1e4
+"""What is added to scores that are to be left out, or less."""
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
@@ -43,6 +47,8 @@ class AttentionShape:
     causal: bool
     grouped: bool
     trains: bool
+    mask_means: str | None = None
+    """What the mask does, where it could do without being one."""
 
 
 def attention_shapes(subject: Subject) -> Mapping[AttentionShape, int]:
@@ -95,7 +101,21 @@ def _shape(
         causal=is_causal,
         grouped=enable_gqa,
         trains=query.requires_grad,
+        mask_means=None if attn_mask is None else _meaning(attn_mask),
     )
+
+
+def _meaning(mask: "torch.Tensor") -> str | None:
+    """By its values: nothing left out, or all that comes later."""
+    import torch
+
+    seen = mask if mask.dtype == torch.bool else mask == 0
+    if bool(seen.all()):
+        return "leaves nothing out"
+    hidden = mask.dtype == torch.bool or bool((mask.masked_fill(seen, -math.inf) <= FAR).all())
+    past = torch.ones(mask.shape[-2:], dtype=torch.bool, device=mask.device).tril()
+    square = mask.shape[-1] == mask.shape[-2]
+    return "leaves out what comes later" if square and hidden and bool((seen == past).all()) else None
 
 
 @cache
