@@ -10,7 +10,7 @@ from torch._inductor.utils import run_and_get_code
 from torch.nn import functional
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
-from gobrrr.treat.compiling import eager_after
+from gobrrr.treat.compiling import eager_after, inductor_after
 from gobrrr.treat.once import computed_once
 from gobrrr.treat.product import product_of, quantized
 from gobrrr.treat.subject import Subject
@@ -66,6 +66,20 @@ def test_layers_are_found_behind_a_compiler_which_stays_in_force():
     found.become((COMPILE,))
     assert kind.sites(SimpleNamespace(trains=False, subject=found)) == merging(found).sites
     assert found.plan == (COMPILE,)
+
+
+def test_what_changes_products_sees_the_merged_ones():
+    found = subject(attention())
+    found.become((merging(found),))
+    seen = []
+
+    def look(graph):
+        seen.extend(node for node in graph.nodes if getattr(node.target, "__name__", "") == "linear")
+
+    torch.compiler.reset()
+    with torch.no_grad():
+        torch.compile(found.module("model:0"), backend=inductor_after(look))(torch.randn(2, 5, 16))
+    assert len(seen) == 1
 
 
 def test_a_merged_model_still_has_its_own_parameters_by_name_and_what_is_loaded_into_them_counts():

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from gobrrr.diagnose.diagnosis import diagnose
 from gobrrr.exam import Exam
-from gobrrr.treat.backends import AttentionShape
+from gobrrr.treat.backends import AttentionShape, attention_shapes
 from gobrrr.treat.outcome import Advice
+from gobrrr.treat.subject import Subject
 
 THE_AUTHORS = (
     "B102",  # sync points
@@ -22,8 +23,13 @@ THE_AUTHORS = (
 """Findings whose remedy is in the program, the data or the environment."""
 
 
+def advised(exam: Exam, subject: Subject) -> tuple[Advice, ...]:
+    """Of the step as it is treated now."""
+    return (*left_to_the_author(exam), *idle_masks(attention_shapes(subject)))
+
+
 def left_to_the_author(exam: Exam) -> Iterator[Advice]:
-    """Of the step as it is treated now, the most at stake first."""
+    """The most at stake first."""
     for one in diagnose(exam).findings:
         if one.code in THE_AUTHORS:
             yield Advice(one.title, one.code, one.seconds_at_stake, one.evidence, one.treatment)

@@ -18,8 +18,7 @@ from gobrrr.timing.clock import Clock, DeviceClock
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort
 from gobrrr.treat import rehearsal
-from gobrrr.treat.advice import idle_masks, left_to_the_author
-from gobrrr.treat.backends import attention_shapes
+from gobrrr.treat.advice import advised
 from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.memory import peak_bytes
 from gobrrr.treat.outcome import Kept, NotTried, Prescription, Rejected, Treated
@@ -161,7 +160,7 @@ def _treated(
             predicted=predicted,
             measured=final.speedup,
         ),
-        advice=(*left_to_the_author(search.exam), *idle_masks(attention_shapes(subject))),
+        advice=advised(search.exam, subject),
         warnings=(*exam.quality.warnings, *search.warnings),
     )
 
