@@ -118,6 +118,13 @@ def test_what_is_hardly_faster_is_left(times):
         KIND.sites(chart())
 
 
+def test_calls_that_nobody_sees_are_left():
+    made = chart()
+    made.subject = subject(inference())
+    with pytest.raises(Unfit, match="inside of another"):
+        KIND.sites(made)
+
+
 def test_each_shape_counts_as_often_as_it_is_called(times):
     times |= {None: 1e-3, "efficient": 2e-3}
     shapes = frozenset({(shape(), 3), (shape(causal=True), 2)})

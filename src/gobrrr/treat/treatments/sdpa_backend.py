@@ -31,7 +31,7 @@ class SdpaBackend:
         if not any(_attends(op) for op in chart.ops):
             raise Unfit("it calls no scaled_dot_product_attention")
         took_s = _measured(chart)
-        best = min(took_s, key=took_s.__getitem__, default=None)
+        best = min(took_s, key=took_s.__getitem__)
         if best is None or took_s[best] > WORTH * took_s[None]:
             raise Unfit("torch's own choice of a kernel is the fastest at its shapes")
         return (best,)
@@ -55,6 +55,8 @@ class SdpaBackend:
 
 def _measured(chart: Chart) -> dict[str | None, float]:
     shapes = attention_shapes(chart.subject)
+    if not shapes:
+        raise Unfit("its calls of attention are inside of another function's")
     return dict(attention_seconds(frozenset(shapes.items()), chart.subject.device))
 
 
