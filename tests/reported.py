@@ -14,7 +14,7 @@ from gobrrr.predict.prediction import Predictions, WhatIf, from_exam
 from gobrrr.report.examined import Compared, Examined
 from gobrrr.timing.kernel import Sync
 from gobrrr.treat.numerics import Check
-from gobrrr.treat.outcome import Kept, NotTried, Prescription, Rejected, Treated
+from gobrrr.treat.outcome import Advice, Kept, NotTried, Prescription, Rejected, Treated
 from test_exam import doing, exam, full_exam, kernel, small_program
 
 DATA = Path(__file__).parent / "data"
@@ -99,6 +99,7 @@ def treated() -> Treated:
         ),
         rejected=(Rejected("channels-last", "slower", 1.1, 0.97),),
         not_tried=(NotTried("tf32", 1.3, "changes numbers: --allow tf32"),),
+        advice=(Advice("sync points", "B102", 0.004, ("loss.item() at train.py:12",), "read numbers once in a while"),),
         prescription=Prescription("train.py:step", "2026-11-15", "2.13.0", "NVIDIA H200", "0" * 8, (), 2.75, 2.5),
     )
 

@@ -26,7 +26,7 @@ LAYERS = (
     ("integrations",),
     ("gobrrr",),  # the public face in gobrrr/__init__.py
     ("patients",),
-    ("cli",),
+    ("cli", "__main__"),
 )
 """The parts of the package from left to right: a part imports from its own layer and from those before it."""
 

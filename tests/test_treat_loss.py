@@ -120,6 +120,24 @@ def test_a_product_that_is_read_as_a_whole_elsewhere_stays():
     torch.testing.assert_close(traced(*given), loss(*given))
 
 
+@pytest.mark.gpu
+def test_on_a_device_the_loss_of_a_padded_head_makes_no_tensor_of_its_own_size_in_fp32():
+    """Behind the compiler nothing is as large as the logits but they and their gradient, in bf16."""
+    torch.manual_seed(0)
+    model = Head(in_fp32_and_ignoring, bias=False).cuda()
+    x, labels = torch.randn(4, 2048, 16, device="cuda"), torch.randint(CLASSES, (4, 2048), device="cuda")
+    called = torch.compile(model, backend=inductor_after())
+
+    def step():
+        with torch.autocast("cuda", torch.bfloat16):
+            loss, _ = called(x, labels)
+        loss.backward()
+
+    _, code = run_and_get_code(step)
+    made = re.findall(r"empty_strided_cuda\(\((?:8192|4, 2048), (\d+)\), .*?, torch\.(\w+)\)", "\n".join(code))
+    assert {one for one in made if int(one[0]) >= CLASSES} == {(str(PADDED), "bfloat16")}
+
+
 def bert() -> Workload:
     """A model that computes its own loss, of which the logits are returned too."""
     torch.manual_seed(0)

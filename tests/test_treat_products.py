@@ -1,5 +1,7 @@
 """Products of layers that read the same tensor, merged: found without names, computed once, undone to the bit."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import transformers
@@ -8,11 +10,11 @@ from torch._inductor.utils import run_and_get_code
 from torch.nn import functional
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
-from gobrrr.treat.compiling import eager_after
+from gobrrr.treat.compiling import eager_after, inductor_after
 from gobrrr.treat.once import computed_once
 from gobrrr.treat.product import product_of, quantized
 from gobrrr.treat.subject import Subject
-from gobrrr.treat.treatment import TREATMENTS, Dose
+from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
 from gobrrr.treat.treatments.merged_projections import sharing_input
 from gobrrr.treat.verify import truth, verified
 from gobrrr.workload import Workload
@@ -54,6 +56,30 @@ def test_of_a_llama_four_products_of_seven_are_left_in_a_layer():
     before = products_generated(found)
     found.become((merging(found), COMPILE))
     assert (before, products_generated(found)) == (7 * LAYERS + 1, 4 * LAYERS + 1)
+
+
+def test_layers_are_found_behind_a_compiler_which_stays_in_force():
+    found = subject(llama())
+    kind = TREATMENTS["merged-projections"].kind
+    with pytest.raises(Unfit, match="only a compiler"):
+        kind.sites(SimpleNamespace(trains=False, subject=found))
+    found.become((COMPILE,))
+    assert kind.sites(SimpleNamespace(trains=False, subject=found)) == merging(found).sites
+    assert found.plan == (COMPILE,)
+
+
+def test_what_changes_products_sees_the_merged_ones():
+    found = subject(attention())
+    found.become((merging(found),))
+    seen = []
+
+    def look(graph):
+        seen.extend(node for node in graph.nodes if getattr(node.target, "__name__", "") == "linear")
+
+    torch.compiler.reset()
+    with torch.no_grad():
+        torch.compile(found.module("model:0"), backend=inductor_after(look))(torch.randn(2, 5, 16))
+    assert len(seen) == 1
 
 
 def test_a_merged_model_still_has_its_own_parameters_by_name_and_what_is_loaded_into_them_counts():
@@ -141,6 +167,27 @@ def test_int8_and_merging_go_together_in_either_order(order):
     assert products_generated(found) == 4 * LAYERS + 1
     found.end()
     assert [parameter.data_ptr() for parameter in model.parameters()] == before
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "names", [(), ("int8-weight-only",), ("merged-projections",), ("merged-projections", "int8-weight-only")]
+)
+def test_one_decoded_token_with_generated_products_in_a_graph_computes_the_same(names):
+    made = llama(hidden_size=256, intermediate_size=512)
+    made.model.to("cuda", torch.bfloat16)
+    found = subject(Workload(made.model, {"input_ids": torch.tensor([[3]], device="cuda"), "use_cache": False}), 3)
+    known = truth(found)
+    linears = tuple(name for name, module in found.modules() if type(module) is nn.Linear)
+    sites = {"int8-weight-only": linears, "merged-projections": merging(found).sites}
+    doses = [Dose(TREATMENTS[name], sites[name]) for name in names]
+    tuned, graph = Dose(TREATMENTS["compile-tuned"], ("model:",)), Dose(TREATMENTS["whole-step-graph"], ("step",))
+    before = [parameter.data_ptr() for parameter in made.model.parameters()]
+    found.become((*doses, tuned, graph))
+    checked = verified(found, known, found.plan)
+    assert checked.passed, checked
+    found.end()
+    assert [parameter.data_ptr() for parameter in made.model.parameters()] == before
 
 
 # **** the pass that computes once ****

@@ -44,6 +44,7 @@ CASES = (
     Case("int8-weight-only", inference, ("model:0.up", "model:1")),
     Case("merged-projections", attention, ("model:0.query+model:0.key+model:0.value",)),
     Case("padded-products", lambda: training(outputs=5), ("model:2",)),
+    Case("sdpa-backend", lambda: switched("sdpa"), ("math",)),
     Case("sdpa-rewrite", attention, ("model:0",)),
     Case("sdpa-switch", switched, ("model:",)),
 )

@@ -65,13 +65,13 @@ def bare():
     return lambda: model(x)
 
 
-def switched() -> Workload:
+def switched(attention: str = "eager") -> Workload:
     """A model that has a switch for its attention."""
     import transformers
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    config = transformers.BertConfig(**sizes, vocab_size=20, attn_implementation="eager")
+    config = transformers.BertConfig(**sizes, vocab_size=20, attn_implementation=attention)
     return Workload(transformers.BertModel(config).eval(), {"input_ids": torch.arange(12).reshape(2, 6)})
 
 

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gobrrr.treat.api import treat as treat
     from gobrrr.treat.prescription import apply as apply
     from gobrrr.work.registry import formula as formula
     from gobrrr.workload import Workload as Workload
@@ -14,10 +15,12 @@ _HOMES = {
     "formula": "gobrrr.work.registry",
 }
 
-__all__ = ["Workload", "apply", "formula"]
+__all__ = ["Workload", "apply", "formula", "treat"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "treat":
+        return import_module("gobrrr.treat")  # a package that can be called
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -115,6 +115,8 @@ def treatment(found: Treated) -> str:
         *_table(["rejected", "why"], [[escaped(one.name), escaped(one.reason)] for one in view.rejected]),
         "",
         *_table(["not tried", "why"], [[escaped(one.name), escaped(one.reason)] for one in view.not_tried]),
+        "",
+        *_table(["left to you", "what helps"], [[escaped(one.title), escaped(one.treatment)] for one in view.advice]),
     )
 
 

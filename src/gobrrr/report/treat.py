@@ -1,13 +1,13 @@
 """The terminal view of what treating a step found."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from gobrrr import units
-from gobrrr.report.waterfall import LeftLine, TreatmentView, treatment_view
+from gobrrr.report.waterfall import AdviceLine, LeftLine, TreatmentView, treatment_view
 from gobrrr.treat.outcome import Treated
 from gobrrr.treat.treatment import Treatment
 
@@ -27,6 +27,7 @@ def render(found: Treated, following: str) -> RenderableType:
     parts += _section("kept", (f"{one.name}: {'; '.join(filter(None, (one.numerics, one.cost)))}" for one in view.kept))
     parts += _section("rejected", (_left(one, "") for one in view.rejected))
     parts += _section("not tried", (_left(one, "at most ") for one in view.not_tried))
+    parts += _section("left to you", (line for one in view.advice for line in _advised(one)))
     parts += _section("doubts", view.doubts)
     parts += _section("by hand", (line for one in view.kept for line in one.by_hand.splitlines()))
     return Group(*parts, "", Text(f"next: {following}", style="bold"))
@@ -52,6 +53,11 @@ def _waterfall(view: TreatmentView) -> Table:
 
 def _left(one: LeftLine, how: str) -> str:
     return f"{one.name}: {one.reason}" + ("" if one.ratio is None else f" ({how}{units.times(one.ratio)})")
+
+
+def _advised(one: AdviceLine) -> Iterator[str]:
+    yield f"{one.title}: {one.treatment}"
+    yield from (f"  {line}" for line in one.evidence)
 
 
 def _section(title: str, lines: Iterable[str]) -> list[RenderableType]:

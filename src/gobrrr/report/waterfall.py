@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gobrrr import units
 from gobrrr.report.plain import plain
-from gobrrr.treat.outcome import Kept, Treated
+from gobrrr.treat.outcome import Advice, Kept, Treated
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,16 @@ class LeftLine:
 
 
 @dataclass(frozen=True, slots=True)
+class AdviceLine:
+    """What is left to the author."""
+
+    title: str
+    """With its code, and what is at stake."""
+    evidence: tuple[str, ...]
+    treatment: str
+
+
+@dataclass(frozen=True, slots=True)
 class TreatmentView:
     target: str
     machine: str
@@ -53,6 +63,7 @@ class TreatmentView:
     kept: tuple[KeptLine, ...]
     rejected: tuple[LeftLine, ...]
     not_tried: tuple[LeftLine, ...]
+    advice: tuple[AdviceLine, ...]
     doubts: tuple[str, ...]
 
 
@@ -65,8 +76,15 @@ def treatment_view(found: Treated) -> TreatmentView:
         kept=tuple(map(_kept, found.kept)),
         rejected=tuple(LeftLine(plain(one.treatment), one.measured, plain(one.reason)) for one in found.rejected),
         not_tried=tuple(LeftLine(plain(one.treatment), one.bound, plain(one.reason)) for one in found.not_tried),
+        advice=tuple(map(_advice, found.advice)),
         doubts=tuple(map(plain, found.warnings)),
     )
+
+
+def _advice(one: Advice) -> AdviceLine:
+    stake = "" if one.seconds_at_stake is None else f", {units.seconds(one.seconds_at_stake)} at stake"
+    title = plain(f"{'' if one.code is None else f'{one.code} '}{one.title}{stake}")
+    return AdviceLine(title, tuple(map(plain, one.evidence)), plain(one.treatment))
 
 
 def _verdict(found: Treated) -> str:

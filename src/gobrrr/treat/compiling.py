@@ -146,8 +146,8 @@ def as_eager(calls: list[AttentionCall]) -> Pass:
 
 def inductor_after(*passes: Pass, **options: Any) -> Callable[..., Any]:
     """Inductor as torch.compile's backend, on graphs that these passes have changed first, and those that always help:
-    what several layers ask for is computed once, which Inductor does not see where nothing is trained, and a loss reads
-    its logits in whole rows and no more often than it has to.
+    what several layers ask for is computed once, before anybody writes a product in another way, because Inductor does
+    not see it where nothing is trained; and a loss reads its logits in whole rows and no more often than it has to.
 
     What a pass left without use stays in the graph: here it may still write somewhere, and Inductor knows when not.
     """
@@ -155,7 +155,7 @@ def inductor_after(*passes: Pass, **options: Any) -> Callable[..., Any]:
 
     def backend(graph_module: "torch.fx.GraphModule", inputs: list["torch.Tensor"]) -> Any:
         return compile_fx(
-            _changed(graph_module, (*passes, computed_once, loss_over_padding, loss_by_its_parts)),
+            _changed(graph_module, (computed_once, *passes, loss_over_padding, loss_by_its_parts)),
             inputs,
             config_patches=options,
         )

@@ -45,6 +45,18 @@ class NotTried:
 
 
 @dataclass(frozen=True, slots=True)
+class Advice:
+    """What costs time in the step as treated and only its author can change."""
+
+    title: str
+    code: str | None
+    """Of the finding, for `gobrrr explain`; None where it is none."""
+    seconds_at_stake: float | None
+    evidence: tuple[str, ...]
+    treatment: str
+
+
+@dataclass(frozen=True, slots=True)
 class PrescribedDose:
     treatment: str
     sites: tuple[str, ...]
@@ -92,4 +104,5 @@ class Treated:
     rejected: tuple[Rejected, ...]
     not_tried: tuple[NotTried, ...]
     prescription: Prescription
+    advice: tuple[Advice, ...] = ()
     warnings: tuple[str, ...] = field(default=())

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr import schema
 from gobrrr.errors import BadInput
+from gobrrr.timing.state import preserved
+from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.outcome import PrescribedDose, Prescription
 from gobrrr.treat.subject import Subject, examined_subject
 from gobrrr.treat.treatment import TREATMENTS, Dose, Plan, Stage, graphless
@@ -53,20 +55,26 @@ class Applied:
     """As prescribed: what holds the whole step waits for `step`."""
 
     def step(self, step: Callable[[], Any]) -> Callable[[], Any]:
-        """The step to call from now on. A captured one reads each batch from the same tensors: copy into those.
-
-        Before it is captured it is run twice, and these steps count: what an optimizer makes in its first step has to
-        be there.
-        """
+        """The step to call from now on. A captured one reads each batch from the same tensors: copy into those."""
         self.subject.end()
         self.subject.step = self.subject.origin = step
-        for _ in range(FIRST_STEPS if graphless(self.plan) != self.plan else 0):
-            step()
-        self.subject.become(self.plan)
+        put_in_force(self.subject, self.plan)
         return self.subject.run
 
     def undo(self) -> None:
         self.subject.end()
+
+
+def put_in_force(subject: Subject, plan: Plan) -> None:
+    """Before a step is captured it is run twice, and these steps count: what an optimizer makes in its first step must
+    be there. What compiles does so now, under the settings that it was tried with: of that step nothing is left.
+    """
+    with patient_compiler():
+        for _ in range(FIRST_STEPS if graphless(plan) != plan else 0):
+            subject.run()
+        subject.become(plan)
+        with preserved(subject.origin):
+            subject.run()
 
 
 def apply(

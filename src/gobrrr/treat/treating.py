@@ -17,6 +17,7 @@ from gobrrr.stats import Comparison, Interval
 from gobrrr.timing.clock import Clock, DeviceClock
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort
+from gobrrr.treat.advice import advised
 from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.memory import peak_bytes
 from gobrrr.treat.outcome import Kept, NotTried, Prescription, Rejected, Treated
@@ -158,6 +159,7 @@ def _treated(
             predicted=predicted,
             measured=final.speedup,
         ),
+        advice=advised(search.exam, subject),
         warnings=(*exam.quality.warnings, *search.warnings),
     )
 

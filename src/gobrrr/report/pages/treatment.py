@@ -12,7 +12,13 @@ def render(found: Treated) -> str:
         "treatment.html",
         title=f"{view.target}: treated",
         heading=(view.target, "treated"),
-        sections={"waterfall-section": "Waterfall", "kept": "Kept", "rejected": "Rejected", "not-tried": "Not tried"},
+        sections={
+            "waterfall-section": "Waterfall",
+            "kept": "Kept",
+            "rejected": "Rejected",
+            "not-tried": "Not tried",
+            "left": "Left to you",
+        },
         specs={"waterfall": waterfall(view.levels)},
         view=view,
     )

@@ -1,0 +1,196 @@
+"""Which of attention's kernels is the fastest, measured at the shapes that a step calls it with.
+
+torch tries them in a fixed order, whatever the shape; which is the fastest depends on that, on dropout and on the
+release.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.timing.state import preserved
+from gobrrr.treat.observe import idle_optimizers
+from gobrrr.treat.subject import Subject
+from gobrrr.treat.treatment import Stage
+
+if TYPE_CHECKING:
+    import torch
+
+FUSED = ("flash", "cudnn", "efficient")
+
+SPELLED_OUT = "math"
+"""Takes every call."""
+
+HEAD_START = 20_000_000
+"""Cycles that the device is kept busy for, some 10 ms, while the host asks for what is timed."""
+
+REPEATS = 10
+
+FAR = -1e4
+"""What is added to scores that are to be left out, or less."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """What of a call of scaled_dot_product_attention decides how long it takes."""
+
+    query: tuple[int, ...]
+    key: tuple[int, ...]
+    value: tuple[int, ...]
+    mask: tuple[int, ...] | None
+    mask_dtype: "torch.dtype | None"
+    dtype: "torch.dtype"
+    dropout: float
+    causal: bool
+    grouped: bool
+    trains: bool
+    mask_means: str | None = None
+    """What the mask does, where it could do without being one."""
+
+
+def attention_shapes(subject: Subject) -> Mapping[AttentionShape, int]:
+    """How often a step calls attention, by shape: without the compiler, behind which nobody sees the calls."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    found: Counter[AttentionShape] = Counter()
+
+    class Calls(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            del types
+            if func is torch.nn.functional.scaled_dot_product_attention:
+                found[_shape(*args, **(kwargs or {}))] += 1
+            return func(*args, **(kwargs or {}))
+
+    before = [dose for dose in subject.plan if dose.treatment.stage < Stage.FUSION]
+    ended = subject.end(len(before))
+    try:
+        with preserved(subject.origin), idle_optimizers(subject), Calls():
+            subject.run()
+            return dict(found)
+    finally:
+        subject.resume(ended)
+
+
+def _shape(
+    query: "torch.Tensor",
+    key: "torch.Tensor",
+    value: "torch.Tensor",
+    attn_mask: "torch.Tensor | None" = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002 (torch's signature)
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> AttentionShape:
+    del scale
+    import torch
+
+    cast = torch.is_autocast_enabled(query.device.type) and query.is_floating_point()
+    return AttentionShape(
+        query=tuple(query.shape),
+        key=tuple(key.shape),
+        value=tuple(value.shape),
+        mask=None if attn_mask is None else tuple(attn_mask.shape),
+        mask_dtype=None if attn_mask is None else attn_mask.dtype,
+        dtype=torch.get_autocast_dtype(query.device.type) if cast else query.dtype,
+        dropout=dropout_p,
+        causal=is_causal,
+        grouped=enable_gqa,
+        trains=query.requires_grad,
+        mask_means=None if attn_mask is None else _meaning(attn_mask),
+    )
+
+
+def _meaning(mask: "torch.Tensor") -> str | None:
+    """By its values: nothing left out, or all that comes later."""
+    import torch
+
+    seen = mask if mask.dtype == torch.bool else mask == 0
+    if bool(seen.all()):
+        return "leaves nothing out"
+    hidden = mask.dtype == torch.bool or bool((mask.masked_fill(seen, -math.inf) <= FAR).all())
+    past = torch.ones(mask.shape[-2:], dtype=torch.bool, device=mask.device).tril()
+    square = mask.shape[-1] == mask.shape[-2]
+    return "leaves out what comes later" if square and hidden and bool((seen == past).all()) else None
+
+
+@cache
+def attention_seconds(shapes: frozenset[tuple[AttentionShape, int]], device: str) -> Mapping[str | None, float]:
+    """Of all calls of a step, forward and backward, by each kernel that takes them; None is torch's own choice."""
+    found: dict[str | None, float] = {}
+    for name in (None, *FUSED):
+        each = [(_seconds(shape, name, device), count) for shape, count in shapes]
+        if all(seconds is not None for seconds, _ in each):
+            found[name] = sum((seconds or 0.0) * count for seconds, count in each)
+    return found
+
+
+def _seconds(shape: AttentionShape, name: str | None, device: str) -> float | None:
+    """None where that kernel does not take such a call."""
+    try:
+        return device_seconds(attending(shape, name, device), device)
+    except RuntimeError:
+        return None
+
+
+def attending(shape: AttentionShape, name: str | None, device: str) -> Callable[[], object]:
+    """Such a call on random numbers, with its gradient where the step trains."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    def made(size: tuple[int, ...]) -> "torch.Tensor":
+        """Heads beside each other, as a projection leaves them."""
+        laid = (*size[:-3], size[-2], size[-3], size[-1]) if len(size) > 3 else size
+        one = torch.randn(laid, dtype=shape.dtype, device=device)
+        return (one.transpose(-3, -2) if len(size) > 3 else one).requires_grad_(shape.trains)
+
+    query, key, value = (made(size) for size in (shape.query, shape.key, shape.value))
+    mask = None if shape.mask is None else torch.ones(shape.mask, dtype=shape.mask_dtype, device=device)
+
+    def run() -> object:
+        attended = scaled_dot_product_attention(
+            query, key, value, mask, shape.dropout, shape.causal, enable_gqa=shape.grouped
+        )
+        return torch.autograd.grad(attended, (query, key, value), attended.detach()) if shape.trains else attended
+
+    return run if name is None else preferring(run, name)
+
+
+def device_seconds(run: Callable[[], object], device: str) -> float:
+    """Of one call, on a CUDA device that never waits for the host: it has something else to do meanwhile."""
+    import torch
+
+    with torch.random.fork_rng([torch.device(device)]), torch.cuda.device(torch.device(device)):
+        run()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+        torch.cuda._sleep(HEAD_START)  # type: ignore[no-untyped-call]  # noqa: SLF001 (no public way to keep it busy)
+        begin.record()
+        for _ in range(REPEATS):
+            run()
+        end.record()
+        end.synchronize()
+    return float(begin.elapsed_time(end)) / 1e3 / REPEATS
+
+
+def preferring(run: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """With these kernels alone, the first that takes a call."""
+    from torch.nn.attention import sdpa_kernel
+
+    order = [_backend(name) for name in dict.fromkeys(names)]
+
+    def ran(*args: Any, **kwargs: Any) -> Any:
+        with sdpa_kernel(order, set_priority=True):
+            return run(*args, **kwargs)
+
+    return ran
+
+
+def _backend(name: str) -> Any:
+    from torch.nn.attention import SDPBackend
+
+    return SDPBackend.MATH if name == SPELLED_OUT else getattr(SDPBackend, f"{name.upper()}_ATTENTION")
