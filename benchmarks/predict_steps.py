@@ -1,11 +1,12 @@
-"""Training steps and a decoded token: predicted from the CPU, and measured on the card, in one run.
+"""Training steps and a decoded token: measured on the card, predicted where there is none.
 
-    gobrrr machine --json > h200.json
-    python -m benchmarks.predict_steps --on h200-sxm --ceilings h200.json --json > RESULT.json
+    python -m benchmarks.predict_steps measure --processes 2 > MEASURED.json      # on the card
+    gobrrr machine --json > CEILINGS.json                                         # there too
+    python -m benchmarks.predict_steps predict MEASURED.json --on h200-sxm --ceilings CEILINGS.json --json > RESULT.json
 
-Each step is timed in three processes, for a host-bound one differs by 15 % between them. Predictions see no device:
-once with the datasheet, once with what `gobrrr machine` measured. `off` is how far a prediction lies outside of the
-measured range, over the nearest end of it. Bars: 25 % by datasheet, 15 % calibrated.
+Each step is timed in several processes, for a host-bound one differs by 15 % between them. Predictions are made by the
+datasheet and by what `gobrrr machine` measured. `off` is how far a prediction lies outside of the measured range, over
+the nearest end of it. Bars: 25 % by datasheet, 15 % calibrated.
 """
 
 import argparse
@@ -30,7 +31,6 @@ NAMES = (
     "llama_decode_compiled",
     "llama_decode",
 )
-PROCESSES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,32 +79,38 @@ def predicted(name: str, card: str, *options: str) -> tuple[float, str]:
     return one["step_s"], one["limiter"]
 
 
-def row(name: str, card: str, ceilings: Path | None) -> Row:
-    seconds = tuple(measured(name) for _ in range(PROCESSES))
+def row(name: str, seconds: Sequence[float], card: str, ceilings: Path | None) -> Row:
     predicted_s, limiter = predicted(name, card)
     calibrated_s = predicted(name, card, "--ceilings", str(ceilings))[0] if ceilings else None
     calibrated_off = None if calibrated_s is None else off(calibrated_s, seconds)
-    return Row(name, seconds, predicted_s, limiter, off(predicted_s, seconds), calibrated_s, calibrated_off)
+    return Row(name, tuple(seconds), predicted_s, limiter, off(predicted_s, seconds), calibrated_s, calibrated_off)
+
+
+def line(one: Row) -> str:
+    seconds = " ".join(f"{1e3 * second:.2f}" for second in sorted(one.measured_s))
+    said = f"{one.name:24} {seconds} ms  predicted {1e3 * one.predicted_s:.2f} ({one.off:.0%}) {one.limiter}"
+    if one.calibrated_s is None:
+        return said
+    return f"{said}  calibrated {1e3 * one.calibrated_s:.2f} ({one.calibrated_off:.0%})"
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--on", required=True, metavar="CARD", help="the card's datasheet: h200-sxm")
-    parser.add_argument("--ceilings", type=Path, help="`gobrrr machine --json` of it")
-    parser.add_argument("--json", action="store_true", help="data on stdout, nothing else")
+    commands = parser.add_subparsers(dest="command", required=True)
+    measuring = commands.add_parser("measure", help="seconds of each step, on this machine's card")
+    measuring.add_argument("--processes", type=int, default=3)
+    predicting = commands.add_parser("predict", help="the same steps, beside what was measured")
+    predicting.add_argument("measured", type=Path)
+    predicting.add_argument("--on", required=True, metavar="CARD", help="the card's datasheet: h200-sxm")
+    predicting.add_argument("--ceilings", type=Path, help="`gobrrr machine --json` of it")
+    predicting.add_argument("--json", action="store_true", help="data on stdout, nothing else")
     given = parser.parse_args(arguments)
-    found = PredictedSteps(given.on, tuple(row(name, given.on, given.ceilings) for name in NAMES))
-    if given.json:
-        print(schema.dumps(found))
+    if given.command == "measure":
+        print(json.dumps({name: [measured(name) for _ in range(given.processes)] for name in NAMES}))
         return
-    for one in found.steps:
-        seconds = " ".join(f"{1e3 * second:.2f}" for second in sorted(one.measured_s))
-        print(
-            f"{one.name:24} {seconds} ms  predicted {1e3 * one.predicted_s:.2f} ({one.off:.0%}) {one.limiter}", end=""
-        )
-        print(
-            "" if one.calibrated_s is None else f"  calibrated {1e3 * one.calibrated_s:.2f} ({one.calibrated_off:.0%})"
-        )
+    seen = json.loads(given.measured.read_text())
+    found = PredictedSteps(given.on, tuple(row(name, seen[name], given.on, given.ceilings) for name in seen))
+    print(schema.dumps(found) if given.json else "\n".join(map(line, found.steps)))
 
 
 if __name__ == "__main__":
