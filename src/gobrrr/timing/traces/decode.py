@@ -252,6 +252,7 @@ def _chunk(events: _Events) -> Chunk:
         names=[one[:MOST_NAME] for one in names],
         lanes=[(str(holder), str(part)) for holder, part in lanes],
         details=list(details),
+        starts_us=_extremes([*start_us, *(end.ts for end in (*events.asking, *events.asked))]),
         events=events.number,
         lost=events.lost + len(useful) - len(rows),
         peak_bytes=max((one for mark in events.marks if (one := mark.args.allocated) != NONE), default=None),
@@ -293,6 +294,10 @@ def _sound(start_us: Sequence[float], us: Sequence[float]) -> bool:
         and 0.0 <= min(us) <= max(us) < MOST_US
         and math.isfinite(sum(start_us) + sum(us))  # a NaN compares with nothing
     )
+
+
+def _extremes(values: Sequence[float]) -> tuple[float, float]:
+    return min(values, default=0.0), max(values, default=0.0)
 
 
 def _renamed(kind: Sequence[int], name: Sequence[int], names: Iterable[str]) -> Sequence[int]:

@@ -68,8 +68,8 @@ def _cut_right(source: Source, way: _Way) -> tuple[Trace, _Way]:
 
 def _lacks_correlation(trace: Trace) -> bool:
     """Something ran on a device and carries no number that would join it with a call: the arrows are needed."""
-    columns = trace.columns
-    return any(columns.correlation[row] == NONE for row in columns.rows(SpanKind.KERNEL, SpanKind.TRANSFER))
+    rows = trace.rows(SpanKind.KERNEL, SpanKind.TRANSFER)
+    return NONE in map(trace.columns.correlation.__getitem__, rows)
 
 
 def _read(source: Source, way: _Way) -> Trace:
