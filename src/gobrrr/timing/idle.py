@@ -195,8 +195,7 @@ def without(stretches: Sequence[Stretch], taken: Sequence[Stretch]) -> list[Stre
             low_s, high_s = taken[place]
             if low_s > free_s:
                 left.append((free_s, low_s))
-            if high_s > free_s:
-                free_s = high_s
+            free_s = max(free_s, high_s)
             if high_s > end_s:
                 break  # it reaches into what comes next
             place += 1

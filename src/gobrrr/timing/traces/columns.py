@@ -86,7 +86,7 @@ _FLAG = re.compile(b"\1")
 
 
 class Block(NamedTuple):
-    """Rows of a slab, and when they start, the first and the last: files are in the order of time for long stretches."""
+    """Rows of a slab, and when the first and last of them start: files are in the order of time for long stretches."""
 
     rows: range
     first_us: float
