@@ -4,6 +4,7 @@ import json
 from ast import literal_eval
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -104,10 +105,16 @@ def _value(size: Any, steps: Any, kind: Any, value: Any, assumed: str | None) ->
 def _plain(value: Any, kind: Any) -> Value:
     if not isinstance(value, str) or not value:
         return Value(None, unrecorded=value is None and kind != "")
+    return Value(None, plain=_literal(value), has_plain=True)
+
+
+@lru_cache(maxsize=1 << 10)
+def _literal(text: str) -> Any:
+    """What it says, or the text itself; most of them are one of a few."""
     try:
-        return Value(None, plain=_frozen(literal_eval(value)), has_plain=True)
+        return _frozen(literal_eval(text))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return Value(None, plain=value, has_plain=True)
+        return text
 
 
 def _frozen(value: Any) -> Any:

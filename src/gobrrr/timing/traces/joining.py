@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter as Multiset
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import dropwhile, islice
 
 from gobrrr.timing.kernel import Kernel, KernelKind
 from gobrrr.timing.timeline import Span, SpanKind
@@ -72,9 +72,9 @@ class Joining:
         ops: list[Op] = []
         places: dict[object, int] = {}
         kernels: list[Kernel] = []
-        tf32 = self._tf32_owners(step, owners)
+        tf32 = self._tf32_owners(step, chains, owners)
         for (row, _), call, around, owner in zip(step.device, calls, chains, owners, strict=True):
-            key: object = owner.row if owner is not None else ("alone", row)
+            key: object = around[owner].row if owner is not None else ("alone", row)
             if key not in places:
                 places[key] = len(ops)
                 ops.append(self._op(row, call, around, owner, host, assumed, tf32=key in tf32))
@@ -85,39 +85,40 @@ class Joining:
         )
         return Joined(tuple(kernels), tuple(ops), linked, shaped)
 
-    def _owners(self, chains: Sequence[list[Span]], host: Host, assumed: str | None) -> list[Span | None]:
-        """Of each kernel the innermost op around it whose work is known.
+    def _owners(self, chains: Sequence[list[Span]], host: Host, assumed: str | None) -> list[int | None]:
+        """Of each kernel the innermost op around it whose work is known, by its place among them.
 
         One further out is taken only if nothing inside it has been: its work is that of all it calls.
         """
         found = [self._innermost(around, host, assumed) for around in chains]
-        inner = {owner.row for owner, around in zip(found, chains, strict=True) if owner and owner is around[0]}
-        outer: defaultdict[int | None, set[int | None]] = defaultdict(set)
-        for around in chains:
-            for place, op in enumerate(around):
-                outer[op.row].update(one.row for one in around[:place])
+        inner = {around[0].row for owner, around in zip(found, chains, strict=True) if owner == 0}
+        taken = {
+            op.row for around in chains for op in islice(dropwhile(lambda op: op.row not in inner, around), 1, None)
+        }
         return [
-            None if owner is not None and owner is not around[0] and outer[owner.row] & inner else owner
-            for owner, around in zip(found, chains, strict=True)
+            None if owner and around[owner].row in taken else owner for owner, around in zip(found, chains, strict=True)
         ]
 
-    def _innermost(self, around: Sequence[Span], host: Host, assumed: str | None) -> Span | None:
-        return next((op for op in around if self._counted(op, around, host, assumed, tf32=False) is not None), None)
+    def _innermost(self, around: Sequence[Span], host: Host, assumed: str | None) -> int | None:
+        places = range(len(around))
+        return next((place for place in places if self._counted(around, place, host, assumed, tf32=False)), None)
 
-    def _tf32_owners(self, step: Step, owners: Sequence[Span | None]) -> set[object]:
+    def _tf32_owners(
+        self, step: Step, chains: Sequence[Sequence[Span]], owners: Sequence[int | None]
+    ) -> set[int | None]:
         return {
-            owner.row
-            for (row, _), owner in zip(step.device, owners, strict=True)
+            around[owner].row
+            for (row, _), around, owner in zip(step.device, chains, owners, strict=True)
             if owner is not None and is_tf32(self.trace.name_of(row))
         }
 
     def _counted(
-        self, op: Span, around: Sequence[Span], host: Host, assumed: str | None, *, tf32: bool
+        self, around: Sequence[Span], place: int, host: Host, assumed: str | None, *, tf32: bool
     ) -> CountedOp | None:
-        place = next(place for place, one in enumerate(around) if one is op)
-        caller = around[place + 1] if place + 1 < len(around) else None
+        op, caller = around[place], around[place + 1] if place + 1 < len(around) else None
         after = host.ops[op.lane].following(around[-1], LOOK_AHEAD) if needs_neighbours(op.name) else ()
-        key = (op.name, *(self._details(one) for one in (op, caller, *after)), tf32, self.listed.get(op.row))
+        near = tuple([self._details(one) for one in after])
+        key = (op.name, self._details(op), self._details(caller), near, tf32, self.listed.get(op.row))
         if key not in self.counted:
             self.counted[key] = self._count(op, caller, after, assumed, tf32=tf32)
         return self.counted[key]
@@ -185,17 +186,17 @@ class Joining:
         row: int,
         call: Span | None,
         around: Sequence[Span],
-        owner: Span | None,
+        owner: int | None,
         host: Host,
         assumed: str | None,
         *,
         tf32: bool,
     ) -> Op:
         kernel = self.trace.name_of(row)
-        counted = None if owner is None else self._counted(owner, around, host, assumed, tf32=tf32)
+        counted = None if owner is None else self._counted(around, owner, host, assumed, tf32=tf32)
         counted = counted or _by_bytes(self.trace, row) or unknown_op(kernel)
         phase = phase_of(host, around, call)
-        named = owner or (around[0] if around else None)
+        named = around[owner or 0] if around else None
         return Op(
             name=kernel if named is None else named.name,
             cls=_class(counted.cls, phase, kernel),

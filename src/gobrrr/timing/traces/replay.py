@@ -11,6 +11,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import sub
 from statistics import median, quantiles
 from typing import NamedTuple
 
@@ -104,9 +106,6 @@ class Rows(NamedTuple):
     calls: int
     python: int
 
-    def since(self, before: "Rows") -> "Rows":
-        return Rows(self.ops - before.ops, self.calls - before.calls, self.python - before.python)
-
 
 @dataclass(frozen=True, slots=True)
 class Play:
@@ -157,18 +156,6 @@ def undistorted_s(request: Request, cost: Cost) -> float:
     return max(AT_LEAST * whole_s, whole_s - recording_s)
 
 
-class _Starts(NamedTuple):
-    """Of the rows of each kind that costs something to record, in order."""
-
-    ops: Sequence[float]
-    calls: Sequence[float]
-    python: Sequence[float]
-
-    def before(self, us: float) -> Rows:
-        ops, calls, python = self
-        return Rows(bisect_left(ops, us), bisect_left(calls, us), bisect_left(python, us))
-
-
 def requests_of(trace: Trace, step: Step, rows: Sequence[int]) -> list[Request]:
     """The requests of a step in the order of the host, from the rows of its stretch; at its end, what follows them."""
     columns = trace.columns
@@ -185,38 +172,40 @@ def requests_of(trace: Trace, step: Step, rows: Sequence[int]) -> list[Request]:
 
 
 def _requests(
-    trace: Trace, step: Step, calls: Sequence[int], device: Mapping[int, Sequence[int]], starts: _Starts
+    trace: Trace,
+    step: Step,
+    calls: Sequence[int],
+    device: Mapping[int, Sequence[int]],
+    starts: Sequence[Sequence[float]],
 ) -> Iterator[Request]:
     columns = trace.columns
     waiting, copying = trace.names_with(*_WAITING), trace.names_with(*_COPYING)
     gaps = _queued_gaps_s(trace, step)
     usual_us = min(FREE_LAUNCH_S * 1e6, median([columns.us[row] for row in calls if row in device] or [0.0]))
-    until_us, before = step.start_us, starts.before(step.start_us)
-    for call in calls:
-        start_us, us, name = columns.start_us[call], columns.us[call], columns.name[call]
+    ends_us = [columns.start_us[call] + columns.us[call] for call in calls]
+    until_us = list(accumulate(ends_us, max, initial=step.start_us))
+    recorded = list(map(Rows, *(_begun(own, step.start_us, [*ends_us, step.end_us]) for own in starts)))
+    for call, before_us, rows in zip(calls, until_us, recorded, strict=False):
+        us, name = columns.us[call], columns.name[call]
         long = us > USUAL * usual_us
         waits = name in waiting or (long and name in copying)
-        then = starts.before(start_us + us)
-        yield Request(
-            stretch_s=max(0.0, start_us - until_us) * 1e-6,
-            rows=then.since(before),
-            call_s=min(us, usual_us) * 1e-6 if waits or long else us * 1e-6,
-            pieces=_pieces(trace, device.get(call, ()), gaps),
-            waits=waits,
-        )
-        if start_us + us > until_us:
-            until_us, before = start_us + us, then
-    rest_us = max(0.0, step.end_us - until_us)
-    yield Request(rest_us * 1e-6, starts.before(step.end_us).since(before), 0.0, (), waits=False)
+        stretch_us = max(0.0, columns.start_us[call] - before_us)
+        call_us = min(us, usual_us) if waits or long else us
+        yield Request(stretch_us * 1e-6, rows, call_us * 1e-6, _pieces(trace, device.get(call, ()), gaps), waits)
+    yield Request(max(0.0, step.end_us - until_us[-1]) * 1e-6, recorded[-1], 0.0, (), waits=False)
+
+
+def _begun(starts_us: Sequence[float], from_us: float, ends_us: Sequence[float]) -> list[int]:
+    """How many of these sorted starts lie before each end, and not before the latest of the ends before it."""
+    before = [bisect_left(starts_us, us) for us in ends_us]
+    return list(map(sub, before, accumulate(before, max, initial=bisect_left(starts_us, from_us))))
 
 
 def _pieces(trace: Trace, rows: Sequence[int], gaps: Mapping[int, float]) -> tuple[Piece, ...]:
     """Kernels of one call are a graph's, and keep their distances; a wait between them is the device's own."""
     lane, start_us, us = trace.columns.lane, trace.columns.start_us, trace.columns.us
-    first_us = min(map(start_us.__getitem__, rows), default=0.0)
     return tuple(
-        Piece(row, lane[row], (start_us[row] - first_us) * 1e-6, us[row] * 1e-6, gaps[row])
-        for row in sorted(rows, key=start_us.__getitem__)
+        [Piece(row, lane[row], (start_us[row] - start_us[rows[0]]) * 1e-6, us[row] * 1e-6, gaps[row]) for row in rows]
     )
 
 
@@ -235,9 +224,10 @@ def _queued_gaps_s(trace: Trace, step: Step) -> dict[int, float]:
     return {row: found.get(row, usual_s) for row, _ in step.device}
 
 
-def _starts(trace: Trace, rows: Sequence[int]) -> _Starts:
+def _starts(trace: Trace, rows: Sequence[int]) -> list[list[float]]:
+    """Of the rows of each kind that costs something to record, in order."""
     kind, start_us = trace.columns.kind, trace.columns.start_us
-    return _Starts(*(sorted([start_us[row] for row in rows if kind[row] == one]) for one in (_OP, _CALL, _PYTHON)))
+    return [sorted([start_us[row] for row in rows if kind[row] == one]) for one in (_OP, _CALL, _PYTHON)]
 
 
 @dataclass(frozen=True, slots=True)
