@@ -163,12 +163,12 @@ def _steps(trace: Trace, ran: Sequence[Launched], stretches: Sequence[tuple[floa
     What nobody asked for belongs to the step of what ran before it; at the beginning, to steps before the recording.
     """
     device: list[list[Launched]] = [[] for _ in stretches]
-    places = [0] * len(ran) if found_by == "whole" else _places(trace, ran, stretches)
+    places: list[int | None] = [0] * len(ran) if found_by == "whole" else _places(trace, ran, stretches)
     for one, place in zip(ran, places, strict=True):
         if place is not None:
             device[place].append(one)
     steps = tuple(Step(*stretch, tuple(own)) for stretch, own in zip(stretches, device, strict=True))
-    return Steps(steps, found_by, sum(place is None for place in places))
+    return Steps(steps, found_by, places.count(None))
 
 
 def _places(trace: Trace, ran: Sequence[Launched], stretches: Sequence[tuple[float, float]]) -> list[int | None]:
