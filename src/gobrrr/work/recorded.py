@@ -91,7 +91,7 @@ def _value(size: Any, steps: Any, kind: Any, value: Any, assumed: str | None) ->
         listed = steps if isinstance(steps, list) and len(steps) == len(size) else [None] * len(size)
         refs = [_ref(one, step, assumed) for one, step in zip(size, listed, strict=True)]
         return Value(tuple(ref for ref in refs if ref is not None), is_list=True)
-    if kind in _LISTS and not size and not value:
+    if isinstance(kind, str) and kind in _LISTS and not size and not value:
         return Value(None, is_list=True, unrecorded=value is None)
     dtype = dtype_name(kind) if isinstance(kind, str) and kind not in _PLAIN else None
     if dtype is None and kind is None and size:
