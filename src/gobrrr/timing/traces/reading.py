@@ -22,6 +22,9 @@ from gobrrr.timing.traces.workers import decoded_together
 MOST_ROWS = 1 << 26
 """Of the columns: 3.5 GB. Larger traces have been seen nowhere, and a compressed bomb is."""
 
+MOST_PROCESSES = 6
+"""That decode: inflating and joining, which one does for all, takes a quarter of their time, so more would wait for it."""
+
 WORTH_A_POOL = 8
 """Slabs, before processes are started: they cost some milliseconds each."""
 
@@ -43,7 +46,7 @@ def read_trace(source: Source, *, processes: int | None = None) -> Trace:
     """The trace in this file; `BadInput` in a sentence if it holds none."""
     try:
         with without_garbage_collection():  # events are in no cycle, and looking for one takes as long as decoding
-            trace, way = _cut_right(source, _Way(processes or usable_cores()))
+            trace, way = _cut_right(source, _Way(processes or min(usable_cores(), MOST_PROCESSES)))
             return _read(source, replace(way, arrows=True)) if _lacks_correlation(trace) else trace
     except OSError as error:
         raise BadInput(f"{source} cannot be read: {error.strerror or error}") from None
