@@ -23,7 +23,7 @@ MOST_ROWS = 1 << 26
 """Of the columns: 3.5 GB. Larger traces have been seen nowhere, and a compressed bomb is."""
 
 MOST_PROCESSES = 6
-"""That decode: inflating and joining, which one does for all, takes a quarter of their time, so more would wait for it."""
+"""That decode: inflating and joining, which one does for all, takes a quarter of their time, so more would wait."""
 
 WORTH_A_POOL = 8
 """Slabs, before processes are started: they cost some milliseconds each."""
