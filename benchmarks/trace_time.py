@@ -48,14 +48,14 @@ decoder()
     "for slab in Slabs(Text(Path(sys.argv[1])), exact=False): decoder().decode(slab)",
 )
 READ = (
-    "from pathlib import Path; from gobrrr.timing.traces.reading import read_trace",
+    "import isal.isal_zlib, msgspec; from pathlib import Path; from gobrrr.timing.traces.reading import read_trace",
     "read_trace(Path(sys.argv[1]))",
 )
 DIAGNOSE = (
     """
-import torch.utils.flop_counter
+import isal.isal_zlib, msgspec, torch.utils.flop_counter
 from pathlib import Path
-import gobrrr.work.formulas
+import gobrrr.work.formulas, gobrrr.work.meta
 from gobrrr.diagnose.diagnosis import diagnose
 from gobrrr.trace_examination import examine_trace
 """,

@@ -140,7 +140,7 @@ def faster(ceilings: Ceilings, factor: float) -> Ceilings:
 def test_a_floor_scales_with_the_ceilings_and_keeps_its_regime(work, nbytes, factor):
     """Powers of two, which floating point scales by exactly, so that ties stay ties."""
     slow, fast = floor(work, dram(nbytes), CPU), floor(work, dram(nbytes), faster(CPU, factor))
-    assert slow == replace(fast, seconds=factor * fast.seconds)
+    assert slow == fast._replace(seconds=factor * fast.seconds)
 
 
 @given(WORKS, WORKS, st.integers(0, 10**12), st.integers(0, 10**12))

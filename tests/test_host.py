@@ -50,7 +50,7 @@ def test_a_host_that_runs_ahead_needs_what_it_took_of_what_the_device_took():
 def test_what_the_device_still_had_to_do_when_the_recording_began_makes_no_step_longer():
     """As before a wait for data, which the first step has behind it when its first call is recorded."""
     own = stretch(*(call(100 * i, 100 * i + 4) for i in range(1, 4)), device=(busy(104, 304),))
-    earlier = replace(own, device=(replace(busy(0, 1), correlation=99), *own.device))
+    earlier = replace(own, device=(busy(0, 1)._replace(correlation=99), *own.device))
     assert host_share(earlier, 3) == host_share(own, 3) == pytest.approx(1, abs=0.05)
 
 

@@ -3,8 +3,6 @@
 import gzip
 import json
 import math
-import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -27,6 +25,7 @@ from gobrrr.timing.idle import (
 )
 from gobrrr.timing.recording import recorded
 from gobrrr.timing.timeline import Span, SpanKind, Timeline, merged, timeline
+from traces import shared
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
@@ -257,16 +256,12 @@ def test_compiling_in_a_recorded_step_is_seen():
 
 # Recorded traces of real GPUs
 
-TRACES = os.environ.get("GOBRRR_TRACES")
 MODERN = {"Operator": "cpu_op", "Runtime": "cuda_runtime", "Kernel": "kernel", "Memcpy": "gpu_memcpy"}
 
 
 def trace(name: str) -> Timeline:
     """With the names of today: old profilers called everything an operator, and numbered threads in text."""
-    if TRACES is None:
-        pytest.skip("GOBRRR_TRACES names no folder of recorded traces")
-    path = Path(TRACES, f"{name}.json.gz")
-    data = json.loads(gzip.decompress(path.read_bytes()))
+    data = json.loads(gzip.decompress(shared(f"{name}.json.gz").read_bytes()))
     return timeline(_modern(event) for event in (data["traceEvents"] if isinstance(data, dict) else data))
 
 

@@ -78,7 +78,7 @@ def recorded(
 
 def unlinked(recording: Timeline) -> Timeline:
     """The same as the profiler gives it without ops."""
-    return replace(recording, ops=(), runtime=tuple(replace(call, op=None) for call in recording.runtime))
+    return replace(recording, ops=(), runtime=tuple(call._replace(op=None) for call in recording.runtime))
 
 
 def summary(kernels: Sequence[Kernel]) -> list[tuple]:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.timing.timeline import SpanKind
 from gobrrr.timing.traces.links import find_steps, launched, shortest_period
 from gobrrr.timing.traces.reading import read_trace
 from gobrrr.timing.traces.replay import (
@@ -15,6 +14,7 @@ from gobrrr.timing.traces.replay import (
     Cost,
     Piece,
     Request,
+    Rows,
     play,
     undistorted_s,
 )
@@ -34,7 +34,7 @@ def test_device_work_belongs_to_the_step_that_asked_for_it(tmp_path):
     assert steps.found_by == "annotation"
     assert [len(step.device) for step in steps.steps] == [2] * 5
     assert steps.outside == 1
-    last = trace.columns.start_us[steps.steps[-1].device[-1].row]
+    last = trace.columns.start_us[steps.steps[-1].device[-1][0]]
     assert last > steps.steps[-1].end_us
 
 
@@ -81,7 +81,7 @@ def request(
     host_us: float, kernel_us: float | None, *, ops: int = 0, waits: bool = False, gap_us: float = 0.0
 ) -> Request:
     pieces = () if kernel_us is None else (Piece(0, 7, 0.0, kernel_us * 1e-6, gap_us * 1e-6),)
-    return Request(host_us * 1e-6, {SpanKind.OP: ops}, 0.0, pieces, waits)
+    return Request(host_us * 1e-6, Rows(ops, 0, 0), 0.0, pieces, waits)
 
 
 @given(st.floats(1, 1000), st.floats(1, 1000), st.integers(1, 40))
@@ -115,7 +115,7 @@ def test_costlier_recording_never_makes_the_step_longer(host_us, ops, one_us, ot
 
 def test_kernels_of_a_graph_keep_their_distances():
     pieces = tuple(Piece(number, 7, number * 12e-6, 10e-6, 0.0) for number in range(5))
-    played = play([Request(5e-6, {}, 0.0, pieces, waits=False)], FREE)
+    played = play([Request(5e-6, Rows(0, 0, 0), 0.0, pieces, waits=False)], FREE)
     starts = [played.start_s[number] for number in range(5)]
     assert all(math.isclose(starts[n] - starts[0], n * 12e-6, abs_tol=1e-12) for n in range(5))
     assert played.step_s == pytest.approx(58e-6)

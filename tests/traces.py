@@ -1,13 +1,14 @@
-"""Small traces made by hand, in the layouts and with the category names of all ages."""
+"""Small traces made by hand, in the layouts and with the category names of all ages; and where recorded ones lie."""
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "traces"
+SHARED = Path(os.environ.get("GOBRRR_TRACES") or Path(__file__).resolve().parents[2] / "shared" / "traces")
 
 H200 = {"id": 0, "name": "NVIDIA H200", "numSms": 132}
 
@@ -24,7 +25,7 @@ NAMES = {
 
 
 def shared(name: str) -> Path:
-    """A real trace from beside the checkout; without it the test is skipped, visibly."""
+    """A recorded trace; without it the test is skipped, visibly."""
     path = SHARED / name
     if not path.exists():
         pytest.skip(f"{path} is not there")

@@ -1,6 +1,7 @@
 """Exams of traces, kept so that a large trace is read once: opened again, it takes what its Exam takes to read."""
 
 from collections.abc import Iterable
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -63,6 +64,7 @@ def _path(source: Source) -> Path | None:
     return folder() / f"{sha256(repr(key).encode(errors='surrogateescape')).hexdigest()[:32]}.json"
 
 
+@cache
 def _code() -> tuple[str, int]:
     """Of all that goes into an Exam, the newest: a formula that changed is an Exam that changes."""
     package = Path(__file__).parent

@@ -15,11 +15,11 @@ from gobrrr.machine.elsewhere import ceilings_of
 from gobrrr.machine.restore import without_garbage_collection
 from gobrrr.timing.kernel import Kernel, KernelKind, Sync
 from gobrrr.timing.timeline import SpanKind
-from gobrrr.timing.traces.columns import KINDS, NUMBER, Blocks, Trace
+from gobrrr.timing.traces.columns import KINDS, NUMBER, Trace
 from gobrrr.timing.traces.idleness import idleness
 from gobrrr.timing.traces.inflate import Text
 from gobrrr.timing.traces.joining import Joined, Joining
-from gobrrr.timing.traces.links import Launched, Step, Steps, find_steps, is_graph, launched
+from gobrrr.timing.traces.links import Step, Steps, find_steps, is_graph, launched
 from gobrrr.timing.traces.reading import read_trace
 from gobrrr.timing.traces.replay import (
     LEAST_COST,
@@ -32,7 +32,7 @@ from gobrrr.timing.traces.replay import (
     slowness,
 )
 from gobrrr.timing.traces.source import Source
-from gobrrr.timing.traces.spans import span_of
+from gobrrr.timing.traces.spans import spans_of
 from gobrrr.work.kernel_names import is_communication
 from gobrrr.work.op import CountedBy, Op, Phase
 from gobrrr.work.recorded_ops import has_torch, unknown_op
@@ -96,11 +96,12 @@ def exam_or_trace(source: Source) -> Exam:
 
 def _found(trace: Trace) -> "Findings":
     """What ran on the busiest device, by steps."""
-    everything = launched(trace)
-    us = _device_us(trace, everything)
-    device = max(us, key=us.__getitem__, default=None)
-    ran = [one for one in everything if _device(trace, one) == device] if len(us) > 1 else everything
-    notes = [*trace.lost, *([f"it holds {len(us)} devices; this is device {device}"] if len(us) > 1 else [])]
+    ran, devices, notes = launched(trace), _devices(trace), list(trace.lost)
+    device = devices[0] if devices else None
+    if len(devices) > 1:
+        device = max(devices, key=_device_us(trace).__getitem__)
+        ran = [(row, call) for row, call in ran if _device(trace, row) == device]
+        notes.append(f"it holds {len(devices)} devices; this is device {device}")
     return Findings(trace, device, find_steps(trace, ran), len(ran), notes)
 
 
@@ -118,13 +119,12 @@ class Findings:
 
 def _device_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str) -> Exam:
     trace, steps = found.trace, found.steps
-    blocks = trace.columns.blocks()
     slow = slowness(trace)
-    played = [_played(trace, step, blocks, slow) for step in _spread([step for step in steps.steps if step.device])]
+    played = [_played(trace, step, slow) for step in _spread([step for step in steps.steps if step.device])]
     if not any(one.play.step_s > 0 for one in played):
         raise BadInput(f"{source} is a trace in which no step has kernels that take time")
     chosen = sorted(played, key=lambda one: one.play.step_s)[len(played) // 2]
-    host = [span_of(trace, row, chosen.step.start_us) for row in chosen.rows]
+    host = spans_of(trace, chosen.rows, chosen.step.start_us)
     idle = idleness(trace, chosen.step, host)
     joined = Joining(trace, chosen, host, idle.before).joined()
     graphs = _graph_share(trace, chosen.step)
@@ -160,9 +160,9 @@ def _spread(steps: Sequence[Step]) -> Sequence[Step]:
     return rest[::every][:MOST_STEPS]
 
 
-def _played(trace: Trace, step: Step, blocks: Blocks, slow: float) -> Played:
+def _played(trace: Trace, step: Step, slow: float) -> Played:
     kind = trace.columns.kind
-    rows = [row for row in blocks.within(step.start_us, step.end_us) if kind[row] in _HOST_KINDS]
+    rows = [row for row in trace.within(step.start_us, step.end_us) if kind[row] in _HOST_KINDS]
     requests = requests_of(trace, step, rows)
     return Played(step, rows, requests, play(requests, USUAL_COST.times(slow)))
 
@@ -177,9 +177,9 @@ def _bounds(played: Sequence[Played], graphs: float, slow: float) -> tuple[float
 
 
 def _syncs(trace: Trace, chosen: Played) -> Iterable[Sync]:
-    columns = trace.columns
+    columns, waits = trace.columns, trace.names_with("Synchronize")
     for row in chosen.rows:
-        if KINDS[columns.kind[row]] is SpanKind.RUNTIME and "Synchronize" in trace.name_of(row):
+        if columns.name[row] in waits and KINDS[columns.kind[row]] is SpanKind.RUNTIME:
             yield Sync(trace.name_of(row), columns.us[row] * 1e-6, None)
 
 
@@ -190,7 +190,7 @@ def _host_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str)
     columns = trace.columns
     rows = [
         row
-        for row in columns.rows(SpanKind.OP, SpanKind.ANNOTATION)
+        for row in trace.rows(SpanKind.OP, SpanKind.ANNOTATION)
         if step.start_us <= columns.start_us[row] < step.end_us
         and (KINDS[columns.kind[row]] is SpanKind.OP or is_communication(trace.name_of(row)))
     ]
@@ -269,20 +269,23 @@ def _host_kernel(trace: Trace, row: int, step: Step, place: int) -> Kernel:
 # **** devices ****
 
 
-def _device(trace: Trace, one: Launched) -> str:
-    return trace.lanes[trace.columns.lane[one.row]][0]
+def _device(trace: Trace, row: int) -> str:
+    return trace.lanes[trace.columns.lane[row]][0]
 
 
-def _device_us(trace: Trace, ran: Sequence[Launched]) -> dict[str, float]:
+def _devices(trace: Trace) -> list[str]:
+    """On which something ran."""
+    rows = trace.rows(SpanKind.KERNEL, SpanKind.TRANSFER)
+    lanes = dict.fromkeys(map(trace.columns.lane.__getitem__, rows))
+    return list(dict.fromkeys(trace.lanes[place][0] for place in lanes))
+
+
+def _device_us(trace: Trace) -> dict[str, float]:
     """What each device did, in microseconds."""
-    us: defaultdict[int, float] = defaultdict(float)
-    lane, lasted = trace.columns.lane, trace.columns.us
-    for one in ran:
-        us[lane[one.row]] += lasted[one.row]
-    return {
-        device: sum(us[place] for place in us if trace.lanes[place][0] == device)
-        for device in dict.fromkeys(trace.lanes[place][0] for place in us)
-    }
+    us: defaultdict[str, float] = defaultdict(float)
+    for row in trace.rows(SpanKind.KERNEL, SpanKind.TRANSFER):
+        us[_device(trace, row)] += trace.columns.us[row]
+    return us
 
 
 def _device_name(trace: Trace, device: str | None) -> str | None:
@@ -300,10 +303,8 @@ def _device_name(trace: Trace, device: str | None) -> str | None:
 def _graph_share(trace: Trace, step: Step) -> float:
     """Of busy time, in kernels that one launch of a graph asked for."""
     columns = trace.columns
-    whole_us = sum(columns.us[one.row] for one in step.device)
-    graphs_us = sum(
-        columns.us[one.row] for one in step.device if one.call is not None and is_graph(trace.name_of(one.call))
-    )
+    whole_us = sum(columns.us[row] for row, _ in step.device)
+    graphs_us = sum(columns.us[row] for row, call in step.device if call is not None and is_graph(trace.name_of(call)))
     return graphs_us / whole_us if whole_us else 0.0
 
 
@@ -313,7 +314,7 @@ def _quality(found: Findings, chosen: Played, joined: Joined, graphs: float) -> 
         return sum(joined.kernels[place].seconds for place in places) / whole_s if whole_s else None
 
     linked, shaped = share(joined.linked), share(joined.shaped)
-    unlinked = share(place for place, one in enumerate(chosen.step.device) if one.call is None)
+    unlinked = share(place for place, (_, call) in enumerate(chosen.step.device) if call is None)
     return Quality(
         linked_share=linked,
         steady=True,

@@ -78,7 +78,7 @@ def attribute(exam: Exam) -> tuple[list[Attributed], float]:
 def _attributed(
     kernel: Kernel, op: Op | None, share: float, seconds: float, whole: Floor | None, ceilings: Ceilings
 ) -> Attributed:
-    floor = None if whole is None else Floor(whole.seconds * share, whole.regime, whole.level)
+    floor = whole if whole is None or share == 1 else Floor(whole.seconds * share, whole.regime, whole.level)
     work = None if op is None or op.work is None else op.work.scaled(share)
     if floor is None or kernel.kind is not KernelKind.COMPUTE:
         return Attributed(kernel, op, share, seconds, floor, None, work)

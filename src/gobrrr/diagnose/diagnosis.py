@@ -207,8 +207,8 @@ def coverage(kernels: Iterable[Attributed], busy_s: float) -> dict[str, float]:
 def _parts(kernels: Iterable[Attributed], part: str) -> dict[str, float]:
     seconds = {Regime.COMPUTE.value: 0.0, Regime.BANDWIDTH.value: 0.0}
     for one in kernels:
-        if one.parts is not None and one.regime.value in seconds:
-            seconds[one.regime.value] += getattr(one.parts, part)
+        if one.parts is not None and one.regime in seconds:
+            seconds[one.regime] += getattr(one.parts, part)
     return seconds
 
 

@@ -1,8 +1,8 @@
 """The floor of an op: the least time in which the ceilings allow its Work, and what the rest of its time was."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from gobrrr.diagnose.regime import Regime
 from gobrrr.diagnose.residency import Traffic, accesses, residency
@@ -23,8 +23,7 @@ class Level(StrEnum):
     CACHE = "cache"
 
 
-@dataclass(frozen=True, slots=True)
-class Floor:
+class Floor(NamedTuple):
     seconds: float
     regime: Regime
     level: Level
@@ -38,8 +37,7 @@ class Floor:
         return self.fraction(seconds) > ABOVE
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     """An op's device time in three parts that add up to it."""
 
     attained: float
@@ -59,22 +57,17 @@ def floor(work: Work | None, traffic: Traffic | None, ceilings: Ceilings) -> Flo
     """
     if work is None or traffic is None:
         return None
-    terms = {
-        Level.MATRIX: _time(work.matrix, ceilings.matmul_flops_per_s),
-        Level.VECTOR: _time(_slots(work, ceilings), ceilings.vector_flops_per_s),
-        Level.DRAM: _time(
-            {"dram": traffic.dram, "cache": traffic.cache},
-            _measured(dram=ceilings.dram_bytes_per_s, cache=ceilings.cache_bytes_per_s),
-        ),
-    }
-    known = {level: seconds for level, seconds in terms.items() if seconds is not None}
-    if len(known) < len(terms):
+    matrix_s = _time(work.matrix, ceilings.matmul_flops_per_s)
+    vector_s = _time(_slots(work, ceilings), ceilings.vector_flops_per_s)
+    cache_s = _seconds(traffic.cache, ceilings.cache_bytes_per_s)
+    dram_s = _seconds(traffic.dram, ceilings.dram_bytes_per_s)
+    if matrix_s is None or vector_s is None or cache_s is None or dram_s is None:
         return None
-    level = max(known, key=known.__getitem__)
-    if level is not Level.DRAM:
-        return Floor(known[level], Regime.COMPUTE, level)
-    in_cache = traffic.cache and traffic.cache / (ceilings.cache_bytes_per_s or 1) > known[level] / 2
-    return Floor(known[level], Regime.BANDWIDTH, Level.CACHE if in_cache else Level.DRAM)
+    if matrix_s >= vector_s and matrix_s >= dram_s + cache_s:
+        return Floor(matrix_s, Regime.COMPUTE, Level.MATRIX)
+    if vector_s >= dram_s + cache_s:
+        return Floor(vector_s, Regime.COMPUTE, Level.VECTOR)
+    return Floor(dram_s + cache_s, Regime.BANDWIDTH, Level.CACHE if cache_s > dram_s else Level.DRAM)
 
 
 def op_floors(ops: Sequence[Op], ceilings: Ceilings) -> list[Floor | None]:
@@ -106,12 +99,16 @@ def _slots(work: Work, ceilings: Ceilings) -> dict[str, float]:
 
 
 def _time(counts: Mapping[str, float], rates: Mapping[str, float]) -> float | None:
-    """Each count at its own rate, one after the other; a rate that nothing needs may be missing."""
-    needed = {key: number for key, number in counts.items() if number}
-    if any(not rates.get(key) for key in needed):
-        return None
-    return sum((number / rates[key] for key, number in needed.items()), 0.0)
+    """Each count at its own rate, one after the other."""
+    together_s = 0.0
+    for key, number in counts.items():
+        seconds = _seconds(number, rates.get(key))
+        if seconds is None:
+            return None
+        together_s += seconds
+    return together_s
 
 
-def _measured(**rates: float | None) -> dict[str, float]:
-    return {name: rate for name, rate in rates.items() if rate is not None}
+def _seconds(number: float, rate: float | None) -> float | None:
+    """A rate that nothing needs may be missing."""
+    return number / rate if number and rate else None if number else 0.0

@@ -15,7 +15,6 @@ the cache is there when the next begins, and a step smaller than the window runs
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -39,8 +38,7 @@ class Access(NamedTuple):
     writes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(NamedTuple):
     """Bytes by the level that serves them."""
 
     dram_read: float = 0
@@ -121,10 +119,14 @@ def _extent(offset: int, shape: tuple[int, ...], stride: tuple[int, ...], dtype:
 
 
 def residency(sequence: Sequence[Sequence[Access]], cache_bytes: float | None) -> list[Traffic]:
-    """The traffic of each op, or group of ops, of a step that repeats. Without a known cache all of it is memory's."""
+    """The traffic of each op, or group of ops, of a step that repeats. Without a known cache all of it is memory's.
+
+    Where no storage is known, as in a trace, the first round would leave nothing to find for the second.
+    """
     walk = _Walk((cache_bytes or 0) / 2)
-    for touched in sequence:
-        walk.traffic(touched)
+    if any(access.storage is not None for touched in sequence for access in touched):
+        for touched in sequence:
+            walk.traffic(touched)
     return [walk.traffic(touched) for touched in sequence]
 
 
@@ -157,18 +159,17 @@ class _Walk:
 
     def traffic(self, touched: Sequence[Access]) -> Traffic:
         """All of an op's accesses meet the cache as the op before left it; then they leave their mark."""
-        if not touched:
-            return Traffic()
-        self._own = sum(access.nbytes for access in touched)
-        reads, writes = ([a for a in touched if a.writes is kind] for kind in (False, True))
-        cache_read, cache_written = (sum(map(self._cached, part)) for part in (reads, writes))
-        traffic = Traffic(
-            dram_read=sum(a.nbytes for a in reads) - cache_read,
-            dram_written=sum(a.nbytes for a in writes) - cache_written,
-            cache_read=cache_read,
-            cache_written=cache_written,
-        )
-        for access in (*reads, *writes):
+        self._own = sum([access.nbytes for access in touched])
+        read = written = cache_read = cache_written = 0.0
+        for access in touched:
+            if access.writes:
+                written += access.nbytes
+                cache_written += self._cached(access)
+            else:
+                read += access.nbytes
+                cache_read += self._cached(access)
+        traffic = Traffic(read - cache_read, written - cache_written, cache_read, cache_written)
+        for access in touched:
             self._mark(access)
         self._clock += traffic.bytes
         return traffic

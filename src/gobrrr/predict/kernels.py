@@ -119,7 +119,7 @@ def _group_norm(call: Call, traffic: Traffic, accelerator: Accelerator) -> Estim
     """
     if "group_norm" not in call.name:
         return NOTHING
-    again = stream(Stream.POINTWISE, replace(traffic, dram_written=0, cache_written=0), accelerator)
+    again = stream(Stream.POINTWISE, traffic._replace(dram_written=0, cache_written=0), accelerator)
     is_last = len(call.inputs[0].shape) > 2 and call.inputs[0].stride[1] == 1
     return again + (stream(Stream.STRIDED, traffic, accelerator).scaled(2) if is_last else NOTHING)
 

@@ -5,7 +5,6 @@ How much of it is the device's own comes from the recording without ops, where t
 """
 
 import re
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -178,25 +177,27 @@ def by_cause(stretches: Sequence[Stretch], spans: Iterable[Span]) -> dict[Cause,
     for span in spans:
         own[_cause(span)].append(span)
     found: dict[Cause, list[Stretch]] = {}
-    left = list(stretches)
+    left: Sequence[Stretch] = stretches
     for cause in Cause:
-        rest = [] if cause is Cause.PYTHON else without(left, merged(own[cause]))
-        found[cause] = without(left, rest)
-        left = rest
+        if cause in own or cause is Cause.PYTHON:
+            rest = [] if cause is Cause.PYTHON else without(left, merged(own[cause]))
+            found[cause], left = without(left, rest), rest
     return {cause: parts for cause, parts in found.items() if _length_s(parts) > 0}
 
 
 def without(stretches: Sequence[Stretch], taken: Sequence[Stretch]) -> list[Stretch]:
-    """What of the first is in none of the second, both disjoint and sorted."""
+    """What of the first is in none of the second, both disjoint and sorted: one walk along both."""
     left: list[Stretch] = []
+    place = 0
     for start_s, end_s in stretches:
         free_s = start_s
-        place = max(0, bisect_right(taken, (start_s, float("inf"))) - 1)
         while place < len(taken) and taken[place][0] < end_s:
             low_s, high_s = taken[place]
             if low_s > free_s:
                 left.append((free_s, low_s))
             free_s = max(free_s, high_s)
+            if high_s > end_s:
+                break  # it reaches into what comes next
             place += 1
         if free_s < end_s:
             left.append((free_s, end_s))

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class SpanKind(StrEnum):
@@ -23,8 +23,7 @@ class SpanKind(StrEnum):
     """The two ends of an arrow from a call to what it asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Something that held a lane for a while."""
 
     kind: SpanKind

@@ -4,6 +4,7 @@ import json
 from ast import literal_eval
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -90,7 +91,7 @@ def _value(size: Any, steps: Any, kind: Any, value: Any, assumed: str | None) ->
         listed = steps if isinstance(steps, list) and len(steps) == len(size) else [None] * len(size)
         refs = [_ref(one, step, assumed) for one, step in zip(size, listed, strict=True)]
         return Value(tuple(ref for ref in refs if ref is not None), is_list=True)
-    if kind in _LISTS and not size and not value:
+    if isinstance(kind, str) and kind in _LISTS and not size and not value:
         return Value(None, is_list=True, unrecorded=value is None)
     dtype = dtype_name(kind) if isinstance(kind, str) and kind not in _PLAIN else None
     if dtype is None and kind is None and size:
@@ -104,10 +105,16 @@ def _value(size: Any, steps: Any, kind: Any, value: Any, assumed: str | None) ->
 def _plain(value: Any, kind: Any) -> Value:
     if not isinstance(value, str) or not value:
         return Value(None, unrecorded=value is None and kind != "")
+    return Value(None, plain=_literal(value), has_plain=True)
+
+
+@lru_cache(maxsize=1 << 10)
+def _literal(text: str) -> Any:
+    """What it says, or the text itself; most of them are one of a few."""
     try:
-        return Value(None, plain=_frozen(literal_eval(value)), has_plain=True)
+        return _frozen(literal_eval(text))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return Value(None, plain=value, has_plain=True)
+        return text
 
 
 def _frozen(value: Any) -> Any:

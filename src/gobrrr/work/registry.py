@@ -9,6 +9,7 @@ A library with ops of its own registers theirs the same way:
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from gobrrr.work.call import Call
@@ -58,6 +59,7 @@ def is_extended() -> bool:
     return any(not rule.formula.__module__.startswith("gobrrr.") for rule in _rules.values())
 
 
+@lru_cache(maxsize=1 << 12)
 def canonical(name: str) -> str:
     """`aten::add_.Tensor` and `add` are one op: overload and in-place ending dropped, `aten` implied."""
     bare = name.partition(".")[0].removeprefix("aten::")

@@ -43,5 +43,6 @@ def _is_cast(one: Attributed) -> bool:
     op = one.op
     if op is None or one.kernel.kind is not KernelKind.COMPUTE or op.phase is Phase.OPTIMIZER:
         return False
-    types = FLOATS.intersection(ref.dtype for ref in (*op.inputs, *op.outputs))
-    return canonical(op.name) in {"_to_copy", "copy"} and len(types) > 1
+    if canonical(op.name) not in {"_to_copy", "copy"}:
+        return False
+    return len(FLOATS.intersection(ref.dtype for ref in (*op.inputs, *op.outputs))) > 1

@@ -1,6 +1,6 @@
 """B208: a loss over a large vocabulary that goes over the logits again and again, in fp32."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from gobrrr.diagnose.attribute import Attributed
 from gobrrr.diagnose.findings.finding import Case, Stake, finding
@@ -70,6 +70,7 @@ def largest_logits(ops: Iterable[Op]) -> TensorRef | None:
 
 def _goes_over(one: Attributed, logits: TensorRef) -> bool:
     """Also a cast to or from another type, and a gradient in another shape."""
-    refs: Sequence[TensorRef] = () if one.op is None else (*one.op.inputs, *one.op.outputs)
-    alike = [ref for ref in refs if ref.numel == logits.numel and ref.shape[-1] == logits.shape[-1]]
-    return one.cls is not OpClass.CONTRACTION and any(ref.dtype == "fp32" for ref in alike)
+    if one.op is None or one.cls is OpClass.CONTRACTION:
+        return False
+    wide = [ref for ref in (*one.op.inputs, *one.op.outputs) if ref.shape[-1:] == logits.shape[-1:]]
+    return any(ref.dtype == "fp32" and ref.numel == logits.numel for ref in wide)

@@ -7,7 +7,6 @@ What it refuses (a control character inside a string, a NaN, a number where othe
 import json
 import math
 import struct
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +16,7 @@ from typing import Any, Union
 
 from gobrrr.timing.timeline import SpanKind
 from gobrrr.timing.traces.categories import is_annotation, is_arrow, kind_of
-from gobrrr.timing.traces.columns import BETWEEN, NONE, NUMBER, Chunk, Columns, Interned
+from gobrrr.timing.traces.columns import BETWEEN, NONE, NUMBER, Chunk, Columns, Interned, packed
 
 _CONTROL = bytes(range(32))
 _TO_SPACES = bytes.maketrans(_CONTROL, b" " * len(_CONTROL))
@@ -177,6 +176,8 @@ def _plain(event: Any) -> SimpleNamespace | None:
         start_us, us = float(event.get("ts") or 0.0), float(event.get("dur", NONE))
     except (TypeError, ValueError, OverflowError):
         return None
+    if math.isnan(start_us + us):
+        us = float(NONE)  # for a NaN hides among others, and a negative time does not
     return SimpleNamespace(
         ph=str(event.get("ph", "")),
         cat=str(event.get("cat", "")),
@@ -219,31 +220,39 @@ def _chunk(events: _Events) -> Chunk:
     """Columns of the events that hold a lane for a while, filled one after the other."""
     useful, kind = _useful(events.spans)
     rows, start_us, us = useful, [event.ts for event in useful], [event.dur for event in useful]
-    if not _sound(start_us, us):
-        rows, kind = _useful([event for event in useful if _sound([event.ts], [event.dur])])
+    if not _sound(_extremes(start_us), _extremes(us)):
+        rows, kind = _useful([one for one in useful if _sound((one.ts, one.ts), (one.dur, one.dur))])
         start_us, us = [event.ts for event in rows], [event.dur for event in rows]
     args = [event.args for event in rows]
     names, lanes, details = Interned(), Interned(), Interned()
+    lane_of = _Lanes(lanes)
     name = [names[event.name] for event in rows]
     columns = Columns(
-        kind=_packed("b", _renamed(kind, name, names)),
-        name=_packed("i", name),
-        lane=_packed(
+        kind=packed("b", _renamed(kind, name, names)),
+        name=packed("i", name),
+        lane=packed(
             "i",
             [
-                lanes[_device_lane(event)] if number in _ON_DEVICE else lanes[event.pid, event.tid]
+                _device_lane(event, lanes) if number in _ON_DEVICE else lane_of[event.pid][event.tid]
                 for number, event in zip(kind, rows, strict=True)
             ],
         ),
-        details=_packed(
+        details=packed(
             "i",
-            [_detailed(one, details) if number in _DETAILED else NONE for number, one in zip(kind, args, strict=True)],
+            [
+                NONE
+                if number not in _DETAILED
+                else details[BETWEEN.join((one.dims, one.strides, one.types, one.values, b"", b""))]
+                if one.dims
+                else _detailed(one, details)
+                for number, one in zip(kind, args, strict=True)
+            ],
         ),
-        start_us=_packed("d", start_us),
-        us=_packed("d", us),
-        correlation=_packed("q", [one.correlation for one in args]),
-        external=_packed("q", [one.external_then if one.external == NONE else one.external for one in args]),
-        sequence=_packed("q", [one.sequence for one in args]),
+        start_us=packed("d", start_us),
+        us=packed("d", us),
+        correlation=packed("q", [one.correlation for one in args]),
+        external=packed("q", [one.external_then if one.external == NONE else one.external for one in args]),
+        sequence=packed("q", [one.sequence for one in args]),
     )
     for ends, number in ((events.asking, NUMBER[SpanKind.ASKING]), (events.asked, NUMBER[SpanKind.ASKED])):
         _add_arrows(columns, [end for end in ends if is_arrow(end.cat)], number, names, lanes)
@@ -252,15 +261,11 @@ def _chunk(events: _Events) -> Chunk:
         names=[one[:MOST_NAME] for one in names],
         lanes=[(str(holder), str(part)) for holder, part in lanes],
         details=list(details),
+        starts_us=_extremes(start_us),
         events=events.number,
         lost=events.lost + len(useful) - len(rows),
         peak_bytes=max((one for mark in events.marks if (one := mark.args.allocated) != NONE), default=None),
     )
-
-
-def _packed(code: str, values: Sequence[Any]) -> "array[Any]":
-    """Twice as fast as an array fills itself."""
-    return array(code, struct.pack(f"{len(values)}{code}", *values))
 
 
 def _useful(spans: Sequence[Any]) -> tuple[Sequence[Any], list[int]]:
@@ -286,13 +291,13 @@ def _add_arrows(columns: Columns, ends: Sequence[Any], number: int, names: Inter
     columns.sequence.extend([NONE] * len(ends))
 
 
-def _sound(start_us: Sequence[float], us: Sequence[float]) -> bool:
-    """None of them starts at no time that there is, or never ends."""
-    return not us or (
-        -MOST_US < min(start_us) <= max(start_us) < MOST_US
-        and 0.0 <= min(us) <= max(us) < MOST_US
-        and math.isfinite(sum(start_us) + sum(us))  # a NaN compares with nothing
-    )
+def _sound(start_us: tuple[float, float], us: tuple[float, float]) -> bool:
+    """None of them starts at no time that there is, or never ends, if these are the least and the most."""
+    return -MOST_US < start_us[0] <= start_us[1] < MOST_US and 0.0 <= us[0] <= us[1] < MOST_US
+
+
+def _extremes(values: Sequence[float]) -> tuple[float, float]:
+    return min(values, default=0.0), max(values, default=0.0)
 
 
 def _renamed(kind: Sequence[int], name: Sequence[int], names: Iterable[str]) -> Sequence[int]:
@@ -317,14 +322,34 @@ _ON_DEVICE = frozenset((NUMBER[SpanKind.KERNEL], NUMBER[SpanKind.TRANSFER]))
 _DETAILED = frozenset((NUMBER[SpanKind.OP], NUMBER[SpanKind.ANNOTATION], *_ON_DEVICE))
 
 
-def _device_lane(event: Any) -> tuple[Any, Any]:
+class _Lanes(dict[Any, "_Parts"]):
+    """Places of lanes by holder and then by part: two look-ups of a number are faster than one of a pair."""
+
+    def __init__(self, lanes: Interned) -> None:
+        self.lanes = lanes
+
+    def __missing__(self, holder: Any) -> "_Parts":
+        self[holder] = parts = _Parts(self.lanes, holder)
+        return parts
+
+
+class _Parts(dict[Any, int]):
+    def __init__(self, lanes: Interned, holder: Any) -> None:
+        self.lanes, self.holder = lanes, holder
+
+    def __missing__(self, part: Any) -> int:
+        self[part] = place = self.lanes[self.holder, part]
+        return place
+
+
+def _device_lane(event: Any, lanes: Interned) -> int:
     args = event.args
-    return event.pid if args.device is None else args.device, event.tid if args.stream is None else args.stream
+    return lanes[event.pid if args.device is None else args.device, event.tid if args.stream is None else args.stream]
 
 
 def _detailed(args: Any, details: Interned) -> int:
-    """The place of what was recorded of the arguments; that nothing was is no detail."""
-    if dims := args.dims or args.dims_then:
+    """The place of what was recorded of arguments that have no sizes as they are spelled now; nothing is no detail."""
+    if dims := args.dims_then:
         return details[BETWEEN.join((dims, args.strides, args.types, args.values, b"", b""))]
     if grid := args.grid:
         return details[5 * BETWEEN + bytes(grid)]

@@ -9,7 +9,7 @@ from gobrrr.timing.idle import Cause, Gap, Stretch, by_cause, gaps
 from gobrrr.timing.timeline import Span, SpanKind
 from gobrrr.timing.traces.columns import Trace
 from gobrrr.timing.traces.links import Step
-from gobrrr.timing.traces.spans import arranged, span_of
+from gobrrr.timing.traces.spans import arranged, spans_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ def idleness(trace: Trace, step: Step, host: Sequence[Span]) -> Idleness:
     Before a kernel was asked for the device waited for the host, afterwards for nobody: its own latency, and all
     there is where the host was always in time. What it still did for the step before is no idle time.
     """
-    recording = arranged([*host, *(span_of(trace, row, step.start_us) for row in _overlapping(trace, step))])
+    recording = arranged([*host, *spans_of(trace, _overlapping(trace, step), step.start_us)])
     found = gaps(recording.device, recording, (0.0, (step.end_us - step.start_us) * 1e-6))
     spans = (*recording.ops, *recording.runtime, *recording.annotations, *_profiler(trace, step))
     causes = by_cause([(gap.start_s, gap.asked_s) for gap in found], spans)
@@ -52,19 +52,18 @@ def _before(found: Sequence[Gap], causes: Mapping[Cause, Sequence[Stretch]]) -> 
 
 def _profiler(trace: Trace, step: Step) -> list[Span]:
     """What the profiler itself did meanwhile; it writes this down for no thread in particular."""
-    rows = trace.columns.rows(SpanKind.PROFILER)
-    spans = [span_of(trace, row, step.start_us) for row in rows]
+    spans = spans_of(trace, trace.rows(SpanKind.PROFILER), step.start_us)
     return [span for span in spans if span.end_s > 0 and span.start_s < (step.end_us - step.start_us) * 1e-6]
 
 
 def _overlapping(trace: Trace, step: Step) -> list[int]:
     """Everything that ran on the step's device while its host was at it."""
-    columns = trace.columns
-    devices = {trace.lanes[columns.lane[one.row]][0] for one in step.device}
+    lane, start_us, us = trace.columns.lane, trace.columns.start_us, trace.columns.us
+    devices = {trace.lanes[lane[row]][0] for row, _ in step.device}
     return [
         row
-        for row in columns.rows(SpanKind.KERNEL, SpanKind.TRANSFER)
-        if columns.start_us[row] < step.end_us
-        and columns.start_us[row] + columns.us[row] > step.start_us
-        and trace.lanes[columns.lane[row]][0] in devices
+        for row in trace.rows(SpanKind.KERNEL, SpanKind.TRANSFER)
+        if start_us[row] < step.end_us
+        and start_us[row] + us[row] > step.start_us
+        and trace.lanes[lane[row]][0] in devices
     ]

@@ -2,17 +2,17 @@
 
 import re
 from collections import Counter as Multiset
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import dropwhile, islice
 
 from gobrrr.timing.kernel import Kernel, KernelKind
 from gobrrr.timing.timeline import Span, SpanKind
 from gobrrr.timing.traces.columns import KINDS, NONE, Trace
-from gobrrr.timing.traces.links import Launched, Step, is_graph
+from gobrrr.timing.traces.links import Step, is_graph
 from gobrrr.timing.traces.ownership import Host, chain, host_of, module_of, phase_of
 from gobrrr.timing.traces.replay import Played
-from gobrrr.timing.traces.spans import span_of
+from gobrrr.timing.traces.spans import spans_of
 from gobrrr.work.kernel_names import class_of, is_communication, is_tf32, type_of
 from gobrrr.work.op import CountedBy, Op, OpClass, Phase
 from gobrrr.work.recorded import Recorded, recorded
@@ -61,59 +61,64 @@ class Joining:
         trace, step = self.trace, self.chosen.step
         host = host_of(trace, self.host)
         assumed = _usual_type(trace, step)
-        calls = [None if one.call is None else span_of(trace, one.call, step.start_us) for one in step.device]
+        seen = {span.row: span for span in self.host}
+        calls = [
+            None if call is None else seen.get(call) or spans_of(trace, [call], step.start_us)[0]
+            for _, call in step.device
+        ]
         chains = [[] if call is None or is_graph(call.name) else chain(host, call) for call in calls]
         self.listed = self._lists(chains)
         owners = self._owners(chains, host, assumed)
         ops: list[Op] = []
         places: dict[object, int] = {}
         kernels: list[Kernel] = []
-        tf32 = self._tf32_owners(step, owners)
-        for one, call, around, owner in zip(step.device, calls, chains, owners, strict=True):
-            key: object = owner.row if owner is not None else ("alone", one.row)
+        tf32 = self._tf32_owners(step, chains, owners)
+        for (row, _), call, around, owner in zip(step.device, calls, chains, owners, strict=True):
+            key: object = around[owner].row if owner is not None else ("alone", row)
             if key not in places:
                 places[key] = len(ops)
-                ops.append(self._op(one, call, around, owner, host, assumed, tf32=key in tf32))
-            kernels.append(self._kernel(one, ops[places[key]], places[key]))
+                ops.append(self._op(row, call, around, owner, host, assumed, tf32=key in tf32))
+            kernels.append(self._kernel(row, ops[places[key]], places[key]))
         linked = frozenset(place for place, around in enumerate(chains) if around)
         shaped = frozenset(
             place for place in linked if any(trace.columns.details[op.row or 0] != NONE for op in chains[place])
         )
         return Joined(tuple(kernels), tuple(ops), linked, shaped)
 
-    def _owners(self, chains: Sequence[list[Span]], host: Host, assumed: str | None) -> list[Span | None]:
-        """Of each kernel the innermost op around it whose work is known.
+    def _owners(self, chains: Sequence[list[Span]], host: Host, assumed: str | None) -> list[int | None]:
+        """Of each kernel the innermost op around it whose work is known, by its place among them.
 
         One further out is taken only if nothing inside it has been: its work is that of all it calls.
         """
         found = [self._innermost(around, host, assumed) for around in chains]
-        inner = {owner.row for owner, around in zip(found, chains, strict=True) if owner and owner is around[0]}
-        outer: defaultdict[int | None, set[int | None]] = defaultdict(set)
-        for around in chains:
-            for place, op in enumerate(around):
-                outer[op.row].update(one.row for one in around[:place])
+        inner = {around[0].row for owner, around in zip(found, chains, strict=True) if owner == 0}
+        taken = {
+            op.row for around in chains for op in islice(dropwhile(lambda op: op.row not in inner, around), 1, None)
+        }
         return [
-            None if owner is not None and owner is not around[0] and outer[owner.row] & inner else owner
-            for owner, around in zip(found, chains, strict=True)
+            None if owner and around[owner].row in taken else owner for owner, around in zip(found, chains, strict=True)
         ]
 
-    def _innermost(self, around: Sequence[Span], host: Host, assumed: str | None) -> Span | None:
-        return next((op for op in around if self._counted(op, around, host, assumed, tf32=False) is not None), None)
+    def _innermost(self, around: Sequence[Span], host: Host, assumed: str | None) -> int | None:
+        places = range(len(around))
+        return next((place for place in places if self._counted(around, place, host, assumed, tf32=False)), None)
 
-    def _tf32_owners(self, step: Step, owners: Sequence[Span | None]) -> set[object]:
+    def _tf32_owners(
+        self, step: Step, chains: Sequence[Sequence[Span]], owners: Sequence[int | None]
+    ) -> set[int | None]:
         return {
-            owner.row
-            for one, owner in zip(step.device, owners, strict=True)
-            if owner is not None and is_tf32(self.trace.name_of(one.row))
+            around[owner].row
+            for (row, _), around, owner in zip(step.device, chains, owners, strict=True)
+            if owner is not None and is_tf32(self.trace.name_of(row))
         }
 
     def _counted(
-        self, op: Span, around: Sequence[Span], host: Host, assumed: str | None, *, tf32: bool
+        self, around: Sequence[Span], place: int, host: Host, assumed: str | None, *, tf32: bool
     ) -> CountedOp | None:
-        place = next(place for place, one in enumerate(around) if one is op)
-        caller = around[place + 1] if place + 1 < len(around) else None
+        op, caller = around[place], around[place + 1] if place + 1 < len(around) else None
         after = host.ops[op.lane].following(around[-1], LOOK_AHEAD) if needs_neighbours(op.name) else ()
-        key = (op.name, *(self._details(one) for one in (op, caller, *after)), tf32, self.listed.get(op.row))
+        near = tuple([self._details(one) for one in after])
+        key = (op.name, self._details(op), self._details(caller), near, tf32, self.listed.get(op.row))
         if key not in self.counted:
             self.counted[key] = self._count(op, caller, after, assumed, tf32=tf32)
         return self.counted[key]
@@ -141,11 +146,10 @@ class Joining:
         """
         blocks: Multiset[int | None] = Multiset()
         types: dict[int | None, str] = {}
-        for one, around in zip(self.chosen.step.device, chains, strict=True):
-            name = self.trace.name_of(one.row)
-            dtype = type_of(name)
-            if around and dtype is not None and LISTS in name:
-                blocks[around[0].row] += self._blocks(one.row)
+        lists = self.trace.names_with(LISTS)
+        for (row, _), around in zip(self.chosen.step.device, chains, strict=True):
+            if around and self.trace.columns.name[row] in lists and (dtype := type_of(self.trace.name_of(row))):
+                blocks[around[0].row] += self._blocks(row)
                 types[around[0].row] = dtype
         most = self._gradients() if blocks else None
         return {
@@ -179,20 +183,20 @@ class Joining:
 
     def _op(
         self,
-        one: Launched,
+        row: int,
         call: Span | None,
         around: Sequence[Span],
-        owner: Span | None,
+        owner: int | None,
         host: Host,
         assumed: str | None,
         *,
         tf32: bool,
     ) -> Op:
-        kernel = self.trace.name_of(one.row)
-        counted = None if owner is None else self._counted(owner, around, host, assumed, tf32=tf32)
-        counted = counted or _by_bytes(self.trace, one.row) or unknown_op(kernel)
+        kernel = self.trace.name_of(row)
+        counted = None if owner is None else self._counted(around, owner, host, assumed, tf32=tf32)
+        counted = counted or _by_bytes(self.trace, row) or unknown_op(kernel)
         phase = phase_of(host, around, call)
-        named = owner or (around[0] if around else None)
+        named = around[owner or 0] if around else None
         return Op(
             name=kernel if named is None else named.name,
             cls=_class(counted.cls, phase, kernel),
@@ -207,20 +211,20 @@ class Joining:
             launches=True,
         )
 
-    def _kernel(self, one: Launched, op: Op, place: int) -> Kernel:
+    def _kernel(self, row: int, op: Op, place: int) -> Kernel:
         trace, played = self.trace, self.chosen.play
         columns = trace.columns
-        recorded_s = (columns.start_us[one.row] - self.chosen.step.start_us) * 1e-6
+        recorded_s = (columns.start_us[row] - self.chosen.step.start_us) * 1e-6
         return Kernel(
-            name=trace.name_of(one.row),
-            start_s=played.start_s.get(one.row, recorded_s),
-            seconds=columns.us[one.row] * 1e-6,
-            kind=_kind(trace, one.row, op),
-            stream=columns.lane[one.row],
-            launched_s=played.launched_s.get(one.row),
+            name=trace.name_of(row),
+            start_s=played.start_s.get(row, recorded_s),
+            seconds=columns.us[row] * 1e-6,
+            kind=_kind(trace, row, op),
+            stream=columns.lane[row],
+            launched_s=played.launched_s.get(row),
             fused_from=None,
             op=place,
-            gap=self.gaps.get(one.row),
+            gap=self.gaps.get(row),
         )
 
 
@@ -253,8 +257,8 @@ def _kind(trace: Trace, row: int, op: Op) -> KernelKind:
 def _usual_type(trace: Trace, step: Step) -> str | None:
     """Of the elements that most of the device's time goes into, by the kernels' names."""
     seconds: Multiset[str] = Multiset()
-    for one in step.device:
-        kind = type_of(trace.name_of(one.row))
+    for row, _ in step.device:
+        kind = type_of(trace.name_of(row))
         if kind is not None:
-            seconds[kind] += round(trace.columns.us[one.row] * 1e3)
+            seconds[kind] += round(trace.columns.us[row] * 1e3)
     return seconds.most_common(1)[0][0] if seconds else None

@@ -4,8 +4,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import chain, pairwise
+from typing import TypeAlias
 
 from gobrrr.timing.timeline import SpanKind
 from gobrrr.timing.traces.categories import STEP
@@ -24,12 +24,9 @@ GLANCE = 64
 """Kernels looked at before all are."""
 
 
-class Launched(NamedTuple):
-    """Something that ran on a device, and the call that asked for it."""
-
-    row: int
-    call: int | None
-    """None if the file does not hold it: it was made before the recording, or dropped."""
+Launched: TypeAlias = tuple[int, int | None]
+"""The row of something that ran on a device, and the row of the call that asked for it; None if the file does not hold
+it: it was made before the recording, or dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +50,23 @@ class Steps:
 def launched(trace: Trace) -> list[Launched]:
     """Everything that ran on a device, by start: by its number first, by an arrow second, else alone."""
     columns = trace.columns
-    rows = sorted(columns.rows(SpanKind.KERNEL, SpanKind.TRANSFER), key=columns.start_us.__getitem__)
+    rows = sorted(trace.rows(SpanKind.KERNEL, SpanKind.TRANSFER), key=columns.start_us.__getitem__)
     number, start_us = columns.correlation, columns.start_us
-    numbers = [number[row] for row in rows]
+    numbers = list(map(number.__getitem__, rows))
     if NONE in numbers:
         arrows = _arrows(trace)
         numbers = [
             arrows.get((columns.lane[row], start_us[row]), NONE) if one == NONE else one
             for row, one in zip(rows, numbers, strict=True)
         ]
-    calls = columns.rows(SpanKind.RUNTIME)
-    by_number = {number[call]: call for call in calls}
+    calls = trace.rows(SpanKind.RUNTIME)
+    by_number = dict(zip(map(number.__getitem__, calls), calls, strict=True))
     by_number.pop(NONE, None)
     alike = _alike(trace, calls) if len(by_number) < len(calls) else {}
     if not alike:
-        return list(map(Launched, rows, map(by_number.get, numbers)))
+        return list(zip(rows, map(by_number.get, numbers), strict=True))
     return [
-        Launched(row, _last_before(trace, alike[one], row) if one in alike else by_number.get(one))
+        (row, _last_before(trace, alike[one], row) if one in alike else by_number.get(one))
         for row, one in zip(rows, numbers, strict=True)
     ]
 
@@ -92,7 +89,7 @@ def _arrows(trace: Trace) -> dict[tuple[int, float], int]:
     """Number of the arrow that ends at a place and time; read only where numbers are missing."""
     columns = trace.columns
     by_lane: dict[tuple[int, float], int] = {}
-    for row in columns.rows(SpanKind.ASKED):
+    for row in trace.rows(SpanKind.ASKED):
         by_lane[columns.lane[row], columns.start_us[row]] = columns.correlation[row]
     return by_lane
 
@@ -100,7 +97,7 @@ def _arrows(trace: Trace) -> dict[tuple[int, float], int]:
 def find_steps(trace: Trace, ran: Sequence[Launched]) -> Steps:
     """By the profiler's marks on the host, else the shortest repeating period of launches, else all as one."""
     columns = trace.columns
-    marks = trace.named(columns.rows(SpanKind.ANNOTATION), STEP)
+    marks = trace.named(trace.rows(SpanKind.ANNOTATION), STEP)
     stretches = sorted({(columns.start_us[row], columns.start_us[row] + columns.us[row]) for row in marks})
     if stretches:
         return _steps(trace, ran, _without_overlaps(stretches), "annotation")
@@ -122,7 +119,7 @@ def _without_overlaps(stretches: Sequence[tuple[float, float]]) -> list[tuple[fl
 
 def _whole(trace: Trace) -> tuple[float, float]:
     columns = trace.columns
-    rows = columns.rows(SpanKind.OP, SpanKind.RUNTIME, SpanKind.KERNEL, SpanKind.TRANSFER, SpanKind.ANNOTATION)
+    rows = trace.rows(SpanKind.OP, SpanKind.RUNTIME, SpanKind.KERNEL, SpanKind.TRANSFER, SpanKind.ANNOTATION)
     starts = [columns.start_us[row] for row in rows]
     return min(starts, default=0.0), max((columns.start_us[row] + columns.us[row] for row in rows), default=0.0)
 
@@ -130,13 +127,13 @@ def _whole(trace: Trace) -> tuple[float, float]:
 def _periods(trace: Trace, ran: Sequence[Launched]) -> list[tuple[float, float]]:
     """Stretches from the first launch of a period to that of the next."""
     columns = trace.columns
-    known = sorted((one for one in ran if one.call is not None), key=lambda one: columns.start_us[one.call or 0])
-    names = [columns.name[one.row] for one in known]
+    known = sorted(((call, row) for row, call in ran if call is not None), key=lambda one: columns.start_us[one[0]])
+    names = [columns.name[row] for _, row in known]
     found = shortest_period(names)
     if found is None:
         return []
     first, length = found
-    starts = [columns.start_us[known[place].call or 0] for place in range(first, len(known), length)]
+    starts = [columns.start_us[known[place][0]] for place in range(first, len(known), length)]
     return [(start, end) for start, end in pairwise(starts) if end > start]
 
 
@@ -166,19 +163,20 @@ def _steps(trace: Trace, ran: Sequence[Launched], stretches: Sequence[tuple[floa
     What nobody asked for belongs to the step of what ran before it; at the beginning, to steps before the recording.
     """
     device: list[list[Launched]] = [[] for _ in stretches]
-    places = [0] * len(ran) if found_by == "whole" else _places(trace, ran, stretches)
+    places: list[int | None] = [0] * len(ran) if found_by == "whole" else _places(trace, ran, stretches)
     for one, place in zip(ran, places, strict=True):
         if place is not None:
             device[place].append(one)
     steps = tuple(Step(*stretch, tuple(own)) for stretch, own in zip(stretches, device, strict=True))
-    return Steps(steps, found_by, sum(place is None for place in places))
+    return Steps(steps, found_by, places.count(None))
 
 
 def _places(trace: Trace, ran: Sequence[Launched], stretches: Sequence[tuple[float, float]]) -> list[int | None]:
     start_us = trace.columns.start_us
-    if all(call is None for _, call in ran):
+    calls = [call for _, call in ran if call is not None]
+    if not calls:
         return _at([start_us[row] for row, _ in ran], stretches)
-    asked = _at([start_us[call] for _, call in ran if call is not None], stretches)
+    asked = _at(list(map(start_us.__getitem__, calls)), stretches)
     if len(asked) == len(ran):
         return asked
     places: list[int | None] = []
@@ -191,9 +189,9 @@ def _places(trace: Trace, ran: Sequence[Launched], stretches: Sequence[tuple[flo
 
 def _at(moments_us: Sequence[float], stretches: Sequence[tuple[float, float]]) -> list[int | None]:
     """In which of the disjoint, sorted stretches each moment lies."""
-    starts, ends = [start for start, _ in stretches], [end for _, end in stretches]
-    found = [bisect_right(starts, us) - 1 for us in moments_us]
-    return [place if place >= 0 and us < ends[place] else None for place, us in zip(found, moments_us, strict=True)]
+    bounds = list(chain.from_iterable(stretches))
+    inside = [place // 2 if place % 2 else None for place in range(len(bounds) + 1)]
+    return [inside[bisect_right(bounds, us)] for us in moments_us]
 
 
 def is_graph(call: str) -> bool:

@@ -2,8 +2,9 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gobrrr.timing.timeline import Span, SpanKind
 from gobrrr.timing.traces.columns import NONE, Trace
@@ -18,19 +19,22 @@ _OPTIMIZER = "Optimizer.step"
 class Lane:
     """Spans of one thread, by start and then the longest first, each with the place of the one around it."""
 
-    spans: tuple[Span, ...]
-    starts: tuple[float, ...]
-    parents: tuple[int, ...]
+    spans: Sequence[Span]
+    starts: Sequence[float]
+    ends: Sequence[float]
+    parents: Sequence[int]
 
-    def around(self, moment_s: float) -> Iterator[Span]:
+    def around(self, moment_s: float) -> list[Span]:
         """Those that hold this moment, the innermost first: what holds it holds the start of the last before it."""
+        found: list[Span] = []
         place = bisect_right(self.starts, moment_s) - 1
         while place >= 0:
-            if self.spans[place].end_s >= moment_s:
-                yield self.spans[place]
+            if self.ends[place] >= moment_s:
+                found.append(self.spans[place])
             place = self.parents[place]
+        return found
 
-    def following(self, span: Span, number: int) -> tuple[Span, ...]:
+    def following(self, span: Span, number: int) -> Sequence[Span]:
         """The next ones that begin when this one has ended."""
         place = bisect_right(self.starts, span.end_s)
         return self.spans[place : place + number]
@@ -55,14 +59,15 @@ def lanes(spans: Sequence[Span]) -> dict[int, Lane]:
 
 
 def _lane(spans: Sequence[Span]) -> Lane:
+    starts, ends = [span.start_s for span in spans], [span.end_s for span in spans]
     parents: list[int] = []
     opened: list[int] = []
-    for place, span in enumerate(spans):
-        while opened and spans[opened[-1]].end_s <= span.start_s:
+    for place, start_s in enumerate(starts):
+        while opened and ends[opened[-1]] <= start_s:
             opened.pop()
         parents.append(opened[-1] if opened else NONE)
         opened.append(place)
-    return Lane(tuple(spans), tuple(span.start_s for span in spans), tuple(parents))
+    return Lane(spans, starts, ends, parents)
 
 
 def host_of(trace: Trace, spans: Sequence[Span]) -> Host:
@@ -82,25 +87,28 @@ def host_of(trace: Trace, spans: Sequence[Span]) -> Host:
 def chain(host: Host, call: Span) -> list[Span]:
     """The ops around a call, the innermost first; by time, for numbers of ops and calls are confused in old traces."""
     lane = host.ops.get(call.lane)
-    return [] if lane is None else list(lane.around(call.start_s + call.seconds / 2))
+    return [] if lane is None else lane.around(call.start_s + call.seconds / 2)
 
 
 def phase_of(host: Host, ops: Sequence[Span], call: Span | None) -> Phase:
-    if any(op.name.startswith(_BACKWARD) or op.name.endswith(("Backward", "Backward0", "Backward1")) for op in ops):
+    if any(_is_backward(op.name) for op in ops):
         return Phase.BACKWARD
     if call is None:
         return Phase.OTHER
-    marks = [span.name for span in host.annotations.around(call.start_s)]
-    if any(_OPTIMIZER in name for name in marks):
+    if any(_OPTIMIZER in span.name for span in host.annotations.around(call.start_s)):
         return Phase.OPTIMIZER
     return Phase.FORWARD if ops else Phase.OTHER
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_backward(name: str) -> bool:
+    return name.startswith(_BACKWARD) or name.endswith(("Backward", "Backward0", "Backward1"))
 
 
 def module_of(trace: Trace, host: Host, ops: Sequence[Span], call: Span | None) -> str:
     """The modules that Python was in, the outermost first; of a backward op, those of its forward op."""
     for op in ops:
-        number = trace.columns.sequence[op.row or 0]
-        if op.name.startswith(_BACKWARD) and number in host.forward:
+        if op.name.startswith(_BACKWARD) and (number := trace.columns.sequence[op.row or 0]) in host.forward:
             return _path(host, host.forward[number].start_s)
     return "" if call is None else _path(host, call.start_s)
 

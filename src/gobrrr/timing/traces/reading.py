@@ -2,13 +2,12 @@
 
 import os
 import threading
-from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from json import loads
-from multiprocessing import get_all_start_methods, get_context
+from multiprocessing import get_all_start_methods
 
 from gobrrr.errors import BadInput
 from gobrrr.machine.restore import without_garbage_collection
@@ -18,15 +17,16 @@ from gobrrr.timing.traces.decode import chunk_of, chunk_of_events
 from gobrrr.timing.traces.inflate import Text
 from gobrrr.timing.traces.slabs import Slabs, single_events
 from gobrrr.timing.traces.source import Source
+from gobrrr.timing.traces.workers import decoded_together
 
 MOST_ROWS = 1 << 26
 """Of the columns: 3.5 GB. Larger traces have been seen nowhere, and a compressed bomb is."""
 
-WORTH_A_POOL = 8
-"""Slabs, before processes are started: they cost a tenth of a second."""
+MOST_PROCESSES = 6
+"""That decode: inflating and joining, which one does for all, takes a quarter of their time, so more would wait."""
 
-AHEAD = 3
-"""Slabs in flight for each process: more would only fill memory."""
+WORTH_A_POOL = 8
+"""Slabs, before processes are started: they cost some milliseconds each."""
 
 
 class _WrongCut(Exception):
@@ -46,7 +46,7 @@ def read_trace(source: Source, *, processes: int | None = None) -> Trace:
     """The trace in this file; `BadInput` in a sentence if it holds none."""
     try:
         with without_garbage_collection():  # events are in no cycle, and looking for one takes as long as decoding
-            trace, way = _cut_right(source, _Way(processes or usable_cores()))
+            trace, way = _cut_right(source, _Way(processes or min(usable_cores(), MOST_PROCESSES)))
             return _read(source, replace(way, arrows=True)) if _lacks_correlation(trace) else trace
     except OSError as error:
         raise BadInput(f"{source} cannot be read: {error.strerror or error}") from None
@@ -68,8 +68,8 @@ def _cut_right(source: Source, way: _Way) -> tuple[Trace, _Way]:
 
 def _lacks_correlation(trace: Trace) -> bool:
     """Something ran on a device and carries no number that would join it with a call: the arrows are needed."""
-    columns = trace.columns
-    return any(columns.correlation[row] == NONE for row in columns.rows(SpanKind.KERNEL, SpanKind.TRANSFER))
+    rows = trace.rows(SpanKind.KERNEL, SpanKind.TRANSFER)
+    return NONE in map(trace.columns.correlation.__getitem__, rows)
 
 
 def _read(source: Source, way: _Way) -> Trace:
@@ -93,23 +93,12 @@ def _chunks(slabs: Slabs, way: _Way) -> Iterator[Chunk]:
     if alone:
         yield from (_decoded(slab, way) for slab in chain(first, texts))
     else:
-        yield from _together(chain(first, texts), way)
+        yield from decoded_together(chain(first, texts), partial(_decoded, way=way), way.processes)
 
 
 def _may_fork() -> bool:
     """A child of a process with other threads may inherit a lock that nobody will open."""
     return "fork" in get_all_start_methods() and threading.active_count() == 1
-
-
-def _together(texts: Iterable[bytes], way: _Way) -> Iterator[Chunk]:
-    waiting: deque[Future[Chunk]] = deque()
-    with ProcessPoolExecutor(way.processes, mp_context=get_context("fork")) as pool:
-        for slab in texts:
-            waiting.append(pool.submit(_decoded, slab, way))
-            if len(waiting) >= AHEAD * way.processes:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
 
 def _decoded(slab: bytes, way: _Way) -> Chunk:

@@ -11,10 +11,13 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import sub
 from statistics import median, quantiles
+from typing import NamedTuple
 
 from gobrrr.timing.timeline import SpanKind
-from gobrrr.timing.traces.columns import KINDS, Trace
+from gobrrr.timing.traces.columns import NUMBER, Trace
 from gobrrr.timing.traces.links import Step
 
 LAPS = 2
@@ -35,6 +38,7 @@ USUAL = 3
 FREE_LAUNCH_S = 1e-5
 """A launch into a queue with room takes 2 to 5 µs, recorded up to twice that."""
 
+_OP, _CALL, _PYTHON = (NUMBER[kind] for kind in (SpanKind.OP, SpanKind.RUNTIME, SpanKind.PYTHON))
 _WAITING = ("Synchronize",)
 _COPYING = ("Memcpy",)
 
@@ -67,14 +71,12 @@ FEWEST_LAUNCHES = 16
 def slowness(trace: Trace) -> float:
     """Of the host, beside the one whose costs are known, by the quicker of its launches: the others wait in line."""
     columns = trace.columns
-    rows = [row for row in columns.rows(SpanKind.RUNTIME) if "LaunchKernel" in trace.name_of(row)]
-    if len(rows) < FEWEST_LAUNCHES:
-        return 1.0
-    return quantiles([columns.us[row] * 1e-6 for row in rows], n=4)[0] / USUAL_LAUNCH_S
+    name, us, launches = columns.name, columns.us, trace.names_with("LaunchKernel")
+    found = [us[row] * 1e-6 for row in trace.rows(SpanKind.RUNTIME) if name[row] in launches]
+    return 1.0 if len(found) < FEWEST_LAUNCHES else quantiles(found, n=4)[0] / USUAL_LAUNCH_S
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """Of what a request asks for: when it starts after the first of them, and how long it takes."""
 
     row: int
@@ -85,17 +87,24 @@ class Piece:
     """Before it, if it had to wait in line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A call of the host that asks the device for something or waits for it."""
 
     stretch_s: float
     """Of the host's own, since the request before."""
-    rows: Mapping[SpanKind, int]
+    rows: "Rows"
     """That were recorded in it."""
     call_s: float
     pieces: tuple[Piece, ...]
     waits: bool
+
+
+class Rows(NamedTuple):
+    """How many of each kind that costs something to record."""
+
+    ops: int
+    calls: int
+    python: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +128,20 @@ def play(requests: Sequence[Request], cost: Cost) -> Play:
     started: dict[int, float] = {}
     for _ in range(LAPS):
         began_s, ended_s = now_s, _end_s(now_s, free_s)
-        for request, host_s in zip(requests, own, strict=True):
-            now_s += host_s
+        for request, own_s in zip(requests, own, strict=True):
+            now_s += own_s
             first_s = now_s + LAUNCH_LATENCY_S
-            for number, piece in enumerate(request.pieces):
-                earliest_s = free_s[piece.stream] + piece.gap_s if piece.stream in free_s else 0.0
-                start_s = max(first_s + piece.offset_s, earliest_s)
+            for number, (row, stream, offset_s, seconds, gap_s) in enumerate(request.pieces):
+                start_s = first_s + offset_s
+                if stream in free_s and free_s[stream] + gap_s > start_s:
+                    start_s = free_s[stream] + gap_s
                 first_s = start_s if number == 0 else first_s
-                free_s[piece.stream] = start_s + piece.seconds
-                launched[piece.row], started[piece.row] = now_s - began_s, start_s - began_s
+                free_s[stream] = start_s + seconds
+                launched[row], started[row] = now_s - began_s, start_s - began_s
             if request.waits:
                 now_s = _end_s(now_s, free_s)
-    return Play(max(_end_s(now_s, free_s) - ended_s, sum(own)), sum(own), launched, started)
+    host_s = sum(own)
+    return Play(max(_end_s(now_s, free_s) - ended_s, host_s), host_s, launched, started)
 
 
 def _end_s(now_s: float, free_s: Mapping[int, float]) -> float:
@@ -139,84 +150,63 @@ def _end_s(now_s: float, free_s: Mapping[int, float]) -> float:
 
 def undistorted_s(request: Request, cost: Cost) -> float:
     """The host's stretch before a request, and the call, without what recording them took."""
-    recording_s = (
-        cost.op * request.rows.get(SpanKind.OP, 0)
-        + cost.call * request.rows.get(SpanKind.RUNTIME, 0)
-        + cost.python * request.rows.get(SpanKind.PYTHON, 0)
-    )
+    ops, calls, python = request.rows
+    recording_s = cost.op * ops + cost.call * calls + cost.python * python
     whole_s = request.stretch_s + request.call_s
     return max(AT_LEAST * whole_s, whole_s - recording_s)
-
-
-@dataclass(frozen=True, slots=True)
-class _Counting:
-    """Starts of the rows of each kind, to count those in a stretch."""
-
-    starts: Mapping[SpanKind, Sequence[float]]
-
-    def within(self, start_us: float, end_us: float) -> dict[SpanKind, int]:
-        return {kind: bisect_left(found, end_us) - bisect_left(found, start_us) for kind, found in self.starts.items()}
 
 
 def requests_of(trace: Trace, step: Step, rows: Sequence[int]) -> list[Request]:
     """The requests of a step in the order of the host, from the rows of its stretch; at its end, what follows them."""
     columns = trace.columns
     device: defaultdict[int, list[int]] = defaultdict(list)
-    for one in step.device:
-        if one.call is not None:
-            device[one.call].append(one.row)
+    for row, call in step.device:
+        if call is not None:
+            device[call].append(row)
+    kind, waiting = columns.kind, trace.names_with(*_WAITING)
     calls = sorted(
-        (row for row in rows if KINDS[columns.kind[row]] is SpanKind.RUNTIME and (row in device or _waits(trace, row))),
+        (row for row in rows if kind[row] == _CALL and (row in device or columns.name[row] in waiting)),
         key=columns.start_us.__getitem__,
     )
-    usual_us = min(FREE_LAUNCH_S * 1e6, median([columns.us[row] for row in calls if row in device] or [0.0]))
-    counting = _counting(trace, rows)
-    gaps = _queued_gaps_s(trace, step)
-    return [
-        *_requests(trace, step, calls, device, counting, gaps, usual_us),
-        _last(trace, step, calls, counting),
-    ]
+    return list(_requests(trace, step, calls, device, _starts(trace, rows)))
 
 
 def _requests(
     trace: Trace,
     step: Step,
     calls: Sequence[int],
-    device: Mapping[int, list[int]],
-    counting: _Counting,
-    gaps: Mapping[int, float],
-    usual_us: float,
+    device: Mapping[int, Sequence[int]],
+    starts: Sequence[Sequence[float]],
 ) -> Iterator[Request]:
     columns = trace.columns
-    until_us = step.start_us
-    for call in calls:
-        start_us, us = columns.start_us[call], columns.us[call]
-        pure_wait = _waits(trace, call)
-        waits = pure_wait or (us > USUAL * usual_us and any(word in trace.name_of(call) for word in _COPYING))
-        yield Request(
-            stretch_s=max(0.0, start_us - until_us) * 1e-6,
-            rows=counting.within(until_us, start_us + us),
-            call_s=min(us, usual_us) * 1e-6 if waits or us > USUAL * usual_us else us * 1e-6,
-            pieces=tuple(_pieces(trace, device.get(call, ()), gaps)),
-            waits=waits,
-        )
-        until_us = max(until_us, start_us + us)
+    waiting, copying = trace.names_with(*_WAITING), trace.names_with(*_COPYING)
+    gaps = _queued_gaps_s(trace, step)
+    usual_us = min(FREE_LAUNCH_S * 1e6, median([columns.us[row] for row in calls if row in device] or [0.0]))
+    ends_us = [columns.start_us[call] + columns.us[call] for call in calls]
+    until_us = list(accumulate(ends_us, max, initial=step.start_us))
+    recorded = list(map(Rows, *(_begun(own, step.start_us, [*ends_us, step.end_us]) for own in starts)))
+    for call, before_us, rows in zip(calls, until_us, recorded, strict=False):
+        us, name = columns.us[call], columns.name[call]
+        long = us > USUAL * usual_us
+        waits = name in waiting or (long and name in copying)
+        stretch_us = max(0.0, columns.start_us[call] - before_us)
+        call_us = min(us, usual_us) if waits or long else us
+        yield Request(stretch_us * 1e-6, rows, call_us * 1e-6, _pieces(trace, device.get(call, ()), gaps), waits)
+    yield Request(max(0.0, step.end_us - until_us[-1]) * 1e-6, recorded[-1], 0.0, (), waits=False)
 
 
-def _last(trace: Trace, step: Step, calls: Sequence[int], counting: _Counting) -> Request:
-    columns = trace.columns
-    until_us = max((columns.start_us[call] + columns.us[call] for call in calls), default=step.start_us)
-    rest_us = max(0.0, step.end_us - until_us)
-    return Request(rest_us * 1e-6, counting.within(until_us, step.end_us), 0.0, (), waits=False)
+def _begun(starts_us: Sequence[float], from_us: float, ends_us: Sequence[float]) -> list[int]:
+    """How many of these sorted starts lie before each end, and not before the latest of the ends before it."""
+    before = [bisect_left(starts_us, us) for us in ends_us]
+    return list(map(sub, before, accumulate(before, max, initial=bisect_left(starts_us, from_us))))
 
 
-def _pieces(trace: Trace, rows: Sequence[int], gaps: Mapping[int, float]) -> Iterator[Piece]:
+def _pieces(trace: Trace, rows: Sequence[int], gaps: Mapping[int, float]) -> tuple[Piece, ...]:
     """Kernels of one call are a graph's, and keep their distances; a wait between them is the device's own."""
-    columns = trace.columns
-    ordered = sorted(rows, key=columns.start_us.__getitem__)
-    for row in ordered:
-        offset_us = columns.start_us[row] - columns.start_us[ordered[0]]
-        yield Piece(row, columns.lane[row], offset_us * 1e-6, columns.us[row] * 1e-6, gaps.get(row, QUEUED_GAP_S))
+    lane, start_us, us = trace.columns.lane, trace.columns.start_us, trace.columns.us
+    return tuple(
+        [Piece(row, lane[row], (start_us[row] - start_us[rows[0]]) * 1e-6, us[row] * 1e-6, gaps[row]) for row in rows]
+    )
 
 
 def _queued_gaps_s(trace: Trace, step: Step) -> dict[int, float]:
@@ -224,28 +214,20 @@ def _queued_gaps_s(trace: Trace, step: Step) -> dict[int, float]:
     columns = trace.columns
     found: dict[int, float] = {}
     free_us: dict[int, float] = {}
-    for one in step.device:
-        lane, start_us = columns.lane[one.row], columns.start_us[one.row]
-        asked_us = start_us if one.call is None else columns.start_us[one.call] + columns.us[one.call]
+    for row, call in step.device:
+        lane, start_us = columns.lane[row], columns.start_us[row]
+        asked_us = start_us if call is None else columns.start_us[call] + columns.us[call]
         if lane in free_us and asked_us <= free_us[lane] <= start_us:
-            found[one.row] = (start_us - free_us[lane]) * 1e-6
-        free_us[lane] = start_us + columns.us[one.row]
+            found[row] = (start_us - free_us[lane]) * 1e-6
+        free_us[lane] = start_us + columns.us[row]
     usual_s = median(found.values()) if found else QUEUED_GAP_S
-    return {one.row: found.get(one.row, usual_s) for one in step.device}
+    return {row: found.get(row, usual_s) for row, _ in step.device}
 
 
-def _counting(trace: Trace, rows: Sequence[int]) -> _Counting:
-    starts: defaultdict[SpanKind, list[float]] = defaultdict(list)
-    for row in rows:
-        kind = KINDS[trace.columns.kind[row]]
-        if kind in (SpanKind.OP, SpanKind.RUNTIME, SpanKind.PYTHON):
-            starts[kind].append(trace.columns.start_us[row])
-    return _Counting({kind: sorted(found) for kind, found in starts.items()})
-
-
-def _waits(trace: Trace, row: int) -> bool:
-    name = trace.name_of(row)
-    return any(word in name for word in _WAITING)
+def _starts(trace: Trace, rows: Sequence[int]) -> list[list[float]]:
+    """Of the rows of each kind that costs something to record, in order."""
+    kind, start_us = trace.columns.kind, trace.columns.start_us
+    return [sorted([start_us[row] for row in rows if kind[row] == one]) for one in (_OP, _CALL, _PYTHON)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ def timeline_of_events(events: Iterable[Mapping[str, Any]]) -> Timeline:
 def timeline_of(trace: Trace) -> Timeline:
     """All of it, counted from the first that is no annotation."""
     columns = trace.columns
-    began_us = min((columns.start_us[row] for row in columns.rows(*_HELD)), default=0.0)
-    return arranged(span_of(trace, row, began_us) for row in range(len(columns)))
+    began_us = min((columns.start_us[row] for row in trace.rows(*_HELD)), default=0.0)
+    return arranged(spans_of(trace, range(len(columns)), began_us))
 
 
 def arranged(spans: Iterable[Span]) -> Timeline:
@@ -42,20 +42,24 @@ def arranged(spans: Iterable[Span]) -> Timeline:
     )
 
 
-def span_of(trace: Trace, row: int, began_us: float) -> Span:
-    columns = trace.columns
-    details, correlation, op = columns.details[row], columns.correlation[row], columns.external[row]
-    return Span(
-        KINDS[columns.kind[row]],
-        trace.names[columns.name[row]],
-        _lane(trace.lanes[columns.lane[row]][1], columns.lane[row]),
-        (columns.start_us[row] - began_us) * 1e-6,
-        columns.us[row] * 1e-6,
-        None if correlation == NONE else correlation,
-        None if op == NONE else op,
-        None if details == NONE else _first_shape(trace.details[details].dims),
-        row,
-    )
+def spans_of(trace: Trace, rows: Iterable[int], began_us: float) -> list[Span]:
+    names, lanes, details, columns = trace.names, trace.lanes, trace.details, trace.columns
+    kind, name, lane, detail = columns.kind, columns.name, columns.lane, columns.details
+    start_us, us, correlation, op = columns.start_us, columns.us, columns.correlation, columns.external
+    return [
+        Span(
+            KINDS[kind[row]],
+            names[name[row]],
+            _lane(lanes[place := lane[row]][1], place),
+            (start_us[row] - began_us) * 1e-6,
+            us[row] * 1e-6,
+            None if (number := correlation[row]) == NONE else number,
+            None if (number := op[row]) == NONE else number,
+            None if (number := detail[row]) == NONE else _first_shape(details[number].dims),
+            row,
+        )
+        for row in rows
+    ]
 
 
 @lru_cache(maxsize=1 << 10)
