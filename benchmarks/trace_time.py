@@ -113,6 +113,7 @@ def rows(hta: str | None, traceinsight: str | None, cache: str) -> Iterator[Row]
     yield Row("read", "800 MB", READ)
     yield Row("read, two cores", "800 MB", READ, cores=2)
     yield Row("load and diagnose, two cores", "800 MB", DIAGNOSE, cores=2)
+    yield Row("load and diagnose 50 MB, two cores", "50 MB", DIAGNOSE, cores=2)
     yield from (Row(f"load and diagnose {size}", size, DIAGNOSE) for size in SIZES)
     yield Row("first opening", "800 MB", AGAIN, environment={"XDG_CACHE_HOME": cache})
     yield Row("second opening", "800 MB", AGAIN, environment={"XDG_CACHE_HOME": cache})
@@ -147,6 +148,7 @@ def summary(taken: Mapping[str, Mapping[str, float]], bytes_of: Mapping[str, int
         "two_cores_speedup": ours / wall("load and diagnose, two cores"),
         "read_two_cores_speedup": wall("read") / wall("read, two cores"),
         "seconds_50_mb": wall("load and diagnose 50 MB"),
+        "seconds_50_mb_two_cores": wall("load and diagnose 50 MB, two cores"),
         "seconds_second_opening": wall("second opening"),
         "peak_bytes_800_mb": taken["load and diagnose 800 MB"]["peak_bytes"],
         "peak_bytes_3_gb": taken["load and diagnose 3 GB"]["peak_bytes"],
