@@ -224,11 +224,13 @@ def test_an_exam_of_an_unlisted_card_is_refused():
 def test_ceilings_take_the_place_of_the_sheet():
     measured = Ceilings(
         device="NVIDIA H200", kind="cuda", threads=1, measured_at="2026-01-01T00:00:00+00:00",
-        matmul_flops_per_s={"bf16": 7e14}, dram_bytes_per_s=4.3e12, dispatch_s=5e-6,
+        matmul_flops_per_s={"bf16": 7e14}, dram_bytes_per_s=4.3e12, dispatch_s=2e-6,
     )  # fmt: skip
     device, host = machine(datasheets.find("h200-sxm"), [measured])
     assert device.dram_bytes_per_s == 4.3e12
-    assert 5e-6 < host.dispatch_s < hosts.DISPATCH_S
+    assert 2e-6 < host.dispatch_s < hosts.DISPATCH_S
+    doubtful = replace(measured, dispatch_s=1.4 * hosts.DISPATCH_S)
+    assert machine(datasheets.find("h200-sxm"), [doubtful])[1].dispatch_s == hosts.DISPATCH_S
     shape = Product(16384, 16384, 16384)
     one = calibrated(H200, measured)
     from gobrrr.predict.product import tile_rate

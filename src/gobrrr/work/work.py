@@ -59,8 +59,6 @@ class Work:
 
     def scaled(self, share: float) -> "Work":
         """This share of it, as of one of several kernels that do an op together."""
-        if share == 1:
-            return self
         return Work(
             matrix={mode: share * flops for mode, flops in self.matrix.items()},
             flops_dense=share * self.flops_dense,
