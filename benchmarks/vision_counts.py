@@ -1,0 +1,113 @@
+"""Counts of timm's models: each is built once, on fake tensors, and counted for every image that the tables gave it.
+
+Processes share the models, one for each core that we may use (`taskset` gives fewer). A model takes a second or two.
+"""
+
+import gc
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+import torch
+from benchmarks.counts import file_of, held, inference, keep
+
+from gobrrr.errors import GobrrrError
+from gobrrr.work.counter import counted_program, uncompiled
+from gobrrr.work.cuda_choices import cuda_choices
+from gobrrr.work.fake import fake_tensors
+from gobrrr.work.program import Program
+from gobrrr.workload import user_code
+
+INITIALISERS = [name for name in vars(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
+"""Not called: fake parameters have no values, and half of the time of building goes there."""
+
+EVERY = 20
+"""Models between two lines of progress."""
+
+
+class Image(NamedTuple):
+    model: str
+    side: int
+    batch: int
+    last: bool
+    """Channels last."""
+
+    def file(self, counts: Path) -> Path:
+        return file_of(counts, f"{self.model}_{self.side}_{self.batch}_{int(self.last)}")
+
+    def made(self) -> torch.Tensor:
+        return torch.randn(self.batch, 3, self.side, self.side).to(memory_format=self.layout)
+
+    @property
+    def layout(self) -> torch.memory_format:
+        return torch.channels_last if self.last else torch.contiguous_format
+
+
+def count_missing(images: Iterable[Image], counts: Path) -> None:
+    """Those whose files are not there. Without timm, nothing: what was counted before is scored."""
+    missing = defaultdict(list)
+    for image in sorted(set(images)):
+        if not image.file(counts).exists():
+            missing[image.model, image.side].append(image)
+    if not missing:
+        return
+    if find_spec("timm") is None:
+        print(f"{len(missing)} vision models are not counted: that needs timm", file=sys.stderr)
+        return
+    cores = len(os.sched_getaffinity(0))
+    with get_context("spawn").Pool(cores) as pool:
+        done = pool.imap_unordered(partial(count, counts=counts), missing.values())
+        for number, _ in enumerate(done, 1):
+            if number % EVERY == 0 or number == len(missing):
+                print(f"{number} of {len(missing)} vision models counted", file=sys.stderr, flush=True)
+
+
+def count(images: Sequence[Image], counts: Path) -> None:
+    """Of one model and one side."""
+    gc.disable()  # collected at the end, and what is left then, modules and caches, is not looked through again
+    with cuda_choices(), torch.random.fork_rng(), fake_tensors():
+        try:
+            for image, program in zip(images, programs(images), strict=True):
+                keep(image.file(counts), program)
+        except GobrrrError as error:
+            print(f"{images[0].model}: {error}", file=sys.stderr, flush=True)
+            for image in images:
+                keep(image.file(counts), None)
+    gc.collect()
+    gc.freeze()
+
+
+def programs(images: Sequence[Image]) -> Iterator[Program]:
+    """A first step, uncounted, lets models keep what they make once."""
+    model = user_code(partial(built, images[0]), "the model")
+    with uncompiled():
+        user_code(inference(model, images[0].made(), half=True), "its first step")
+    for image in images:
+        laid = model.to(memory_format=image.layout) if image.last else model
+        step = inference(laid, image.made(), half=True)
+        yield counted_program(lambda step=step: user_code(step, "its step"))
+
+
+def built(image: Image) -> torch.nn.Module:
+    """With norms in half precision, as the tables' own times tell: with group norms in fp32 a ResNet-50 moves twice the
+    bytes that its measured time has room for. A model of one size is built for the image's.
+    """
+    import timm
+
+    timm.layers.set_fast_norm(True)
+    fixed = timm.get_pretrained_cfg(image.model).fixed_input_size
+    with mock.patch.multiple(torch.nn.init, **dict.fromkeys(INITIALISERS, lambda tensor, *_, **__: tensor)):
+        model: torch.nn.Module = timm.create_model(image.model, **({"img_size": image.side} if fixed else {}))
+    return model
+
+
+def program(image: Image, counts: Path) -> Program | None:
+    path = image.file(counts)
+    return held(path) if path.exists() else None
