@@ -108,7 +108,7 @@ def score(table: str, accelerator: str, rows: Sequence[Row]) -> Score:
 
 
 def _spread(row: Row) -> float:
-    return spread(row.family, row.predicted_s) if row.spread is None else row.spread
+    return spread(row.family, row.predicted_s, row.accelerator) if row.spread is None else row.spread
 
 
 def spearman(ours: Sequence[float], theirs: Sequence[float]) -> float | None:

@@ -27,7 +27,7 @@ from gobrrr.predict.step import Step, Variant, step
 
 
 def stepped(table: str, device: Accelerator, measured_s: float, predicted: Step) -> Row:
-    spread = log(interval(predicted.family_s, predicted.step_s).high_s / predicted.step_s)
+    spread = log(interval(predicted.family_s, predicted.step_s, device.name).high_s / predicted.step_s)
     return Row((table,), device.name, measured_s, predicted.step_s, Family.HOST, spread=spread)
 
 
@@ -138,7 +138,7 @@ def images(path: Path) -> Iterator[tuple[Image, float]]:
     last = "-nhwc-" in path.stem
     for cells in read(path):
         side, batch = int(cells["infer_img_size"]), int(cells["infer_batch_size"])
-        yield Image(cells["model"], side, batch, last), float(cells["infer_step_time"]) / 1e3
+        yield Image(cells["model"], side, last, batch), float(cells["infer_step_time"]) / 1e3
 
 
 MODEL_FORMATS: dict[str, Callable[[Path, Find, Path], Iterable[Row]]] = {

@@ -106,10 +106,10 @@ def attentions(path: Path, find: Find) -> Iterator[Row]:
 LLM_STREAMS = {
     "add": (Stream.POINTWISE, 3.0),
     "gelu": (Stream.POINTWISE, 2.0),
-    "silu_mul": (Stream.ROWWISE, 1.5),
+    "silu_mul": (Stream.SINGLY, 1.5),
     "rmsnorm": (Stream.ROWWISE, 2.0),
     "layernorm": (Stream.ROWWISE, 2.0),
-    "rope_inplace_q_k": (Stream.ROWWISE, 2.0),
+    "rope_inplace_q_k": (Stream.SINGLY, 2.0),
 }
 """Kind to elements moved per element of K."""
 
@@ -137,16 +137,16 @@ def llm_ops(path: Path, find: Find) -> Iterator[Row]:
             read_bytes = 2 * m * k * elements - written
         traffic = rotating(read_bytes, written, read_bytes + written, device)
         seconds = stream(kind, traffic, device, rows=m).seconds
-        yield Row(("llm_ops", "llm_ops streams"), device.name, measured, seconds, Family.STREAM)
+        yield Row(("llm_ops", "llm_ops streams"), device.name, measured, seconds, kind.family)
 
 
 def of_its_age(seconds: float, device: Accelerator) -> float:
     return seconds * max(0.7, 1 + AGE * (2020 - device.year))
 
 
-def between_events(kernel_s: float, device: Accelerator) -> float:
-    """Whichever is slower: the host's call, or the kernel with its events."""
-    return max(of_its_age(EAGER_CALL_S, device), kernel_s + EVENT_S)
+def between_events(kernel_s: float, family: Family, device: Accelerator) -> tuple[float, Family]:
+    """Whichever is slower: the host's call, or the kernel with its events. And whose error it then is."""
+    return max((of_its_age(EAGER_CALL_S, device), Family.HOST), (kernel_s + EVENT_S, family))
 
 
 def vector_ops(path: Path, find: Find) -> Iterator[Row]:
@@ -160,10 +160,10 @@ def vector_ops(path: Path, find: Find) -> Iterator[Row]:
         operands = 2 if cells["OPName"] in ("add", "mul", "div", "pow") else 1
         kind = Stream.ROWWISE if cells["OPName"] in ("ln", "softmax") else Stream.POINTWISE
         traffic = rotating(operands * size, size, (operands + 1) * size, device)
-        seconds = between_events(stream(kind, traffic, device, rows=rows).seconds, device)
+        seconds, family = between_events(stream(kind, traffic, device, rows=rows).seconds, kind.family, device)
         measured = float(cells["Latency"]) / 1e3
         tables = ("vector_ops", "vector_ops over 50 us") if measured > LAUNCH_BOUND_S else ("vector_ops",)
-        yield Row(tables, device.name, measured, seconds, Family.STREAM)
+        yield Row(tables, device.name, measured, seconds, family)
 
 
 def conv_ops(path: Path, find: Find) -> Iterator[Row]:

@@ -120,7 +120,7 @@ def _winograd(shape: Convolution, accelerator: Accelerator) -> Estimate:
 
 
 def _depthwise(shape: Convolution, traffic: Traffic, accelerator: Accelerator) -> Estimate:
-    streaming = stream(Stream.ROWWISE, traffic, accelerator)
+    streaming = stream(Stream.WINDOWED, traffic, accelerator)
     compute_s = shape.flops / (_DEPTHWISE * accelerator.vector_flops_per_s.get("fp32", float("inf")))
     seconds = overlapped(compute_s, streaming.seconds, _DEPTHWISE_SHARPNESS)
     return Estimate(seconds, compute_s, streaming.memory_s)

@@ -14,18 +14,30 @@ from torch import Tensor
 _ATEN = torch.ops.aten
 
 
-def _is_plain(tensor: Tensor) -> bool:
-    """On a CPU, which all counting without a device is done on, and laid out without gaps."""
-    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
-        return False
-    return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
+def _steps(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+def _is_contiguous(tensor: Tensor) -> bool:
+    """To the letter: a dimension of one may have any stride, which results then keep. On a CPU, where all is counted
+    that has no device.
+    """
+    is_plain = tensor.device.type == "cpu" and tensor.layout is torch.strided
+    return is_plain and tensor.numel() > 0 and tensor.stride() == _steps(tensor.shape)
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    if _is_contiguous(tensor):
+        return True
+    is_image = tensor.device.type == "cpu" and tensor.layout is torch.strided and tensor.dim() == 4
+    return is_image and min(tensor.shape) > 1 and tensor.is_contiguous(memory_format=torch.channels_last)
 
 
 def _batch_norm(
     image: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: float
 ) -> tuple[Tensor, ...] | None:
     parts = [part for part in (weight, bias, mean, variance) if part is not None]
-    if training or mean is None or variance is None or image.dim() < 2 or not _is_plain(image):
+    if training or mean is None or variance is None or image.dim() < 2 or not _is_dense(image):
         return None
     if any(part.shape != image.shape[1:2] for part in parts):
         return None
@@ -39,7 +51,7 @@ def _layer_norm(
     sizes = {tuple(part.shape) for part in (weight, bias) if part is not None}
     if kept < 0 or tuple(rows.shape[kept:]) != tuple(shape) or sizes - {tuple(shape)} or not shape:
         return None
-    if not rows.is_contiguous() or not _is_plain(rows) or not rows.is_floating_point():
+    if not _is_contiguous(rows) or not rows.is_floating_point():
         return None
     statistics = (*rows.shape[:kept], *(1 for _ in shape))
     return torch.empty_like(rows), rows.new_empty(statistics), rows.new_empty(statistics)
@@ -55,18 +67,17 @@ def _addmm(bias: Tensor, one: Tensor, other: Tensor, **factors: float) -> Tensor
 
 
 def _view(tensor: Tensor, size: Sequence[int]) -> Tensor | None:
-    if not tensor.is_contiguous() or not tensor.numel() or tensor.layout is not torch.strided:
+    if not _is_contiguous(tensor):
         return None
     known = prod(one for one in size if one != -1)
     shape = [tensor.numel() // known if one == -1 and known else one for one in size]
     if list(size).count(-1) > 1 or min(shape, default=1) < 0 or prod(shape) != tensor.numel():
         return None
-    strides = [prod(shape[dim + 1 :]) for dim in range(len(shape))]
-    return tensor.as_strided(shape, strides, tensor.storage_offset())
+    return tensor.as_strided(shape, _steps(shape), tensor.storage_offset())
 
 
 def _to_copy(tensor: Tensor, *, dtype: torch.dtype | None = None, **others: Any) -> Tensor | None:
-    if dtype is None or others or not _is_plain(tensor):
+    if dtype is None or others or not _is_dense(tensor):
         return None
     return torch.empty_like(tensor, dtype=dtype)
 
