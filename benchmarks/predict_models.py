@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 import transformers
+from benchmarks import vision_counts
 from benchmarks.counts import counted, inference
 from benchmarks.predict_tables import SWEPT, Find, Row, read
-from benchmarks import vision_counts
 from benchmarks.vision_counts import Image, count_missing
 from benchmarks.workloads import llama_decode_eager
 
@@ -101,11 +101,12 @@ def decodes(path: Path, find: Find, counts: Path) -> Iterator[Row]:
     """Tokens a second at batch 1, compiled and graphed. Quantized weights and several cards are left out."""
     for cells in read(path):
         is_plain = cells["technique"].split()[0] == "bf16" and cells["tp"] == "1"
-        device = find(cells["gpu"].partition("(")[0]) if is_plain and cells["model"] in LLAMAS else None
+        name, _, limit = cells["gpu"].partition("(power limit ")
+        device = find(name) if is_plain and cells["model"] in LLAMAS else None
         if device is None:
             continue
-        if limit := re.search(r"power limit (\d+) W", cells["gpu"]):
-            device = with_power(device, float(limit[1]))
+        if limit:
+            device = with_power(device, float(limit.split()[0]))
         factory = partial(llama_decode_eager, DECODED_AT, **LLAMAS[cells["model"]])
         program = counted(f"decode-{cells['model']}", factory, counts, traced=True)
         if program is not None:

@@ -142,7 +142,7 @@ def _repeats(call: Call) -> bool:
     """
     if not call.outputs or call.cls is not OpClass.ELEMENTWISE or ITEM_BYTES.get(call.outputs[0].dtype, 4) > 2:
         return False
-    return any(1 < ref.numel and ref.unique < call.outputs[0].numel for ref in call.inputs)
+    return any(ref.numel > 1 and ref.unique < call.outputs[0].numel for ref in call.inputs)
 
 
 def _order(ref: TensorRef) -> tuple[int, ...]:

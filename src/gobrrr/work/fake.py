@@ -40,7 +40,7 @@ SMALL = 1 << 14
 """Elements up to which a tensor's values are kept: token ids and schedules are smaller, activations larger."""
 
 
-class ShortMode(FakeTensorMode):
+class ShortMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Knows some results without looking for them. Half of the time of counting a model for the first time."""
 
     def _dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:

@@ -33,13 +33,13 @@ def _is_dense(tensor: Tensor) -> bool:
     return is_image and min(tensor.shape) > 1 and tensor.is_contiguous(memory_format=torch.channels_last)
 
 
-def _batch_norm(
-    image: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: float
-) -> tuple[Tensor, ...] | None:
-    parts = [part for part in (weight, bias, mean, variance) if part is not None]
+def _batch_norm(image: Tensor, *parts: Any) -> tuple[Tensor, ...] | None:
+    """With running statistics. Others change them, and return their own."""
+    weight, bias, mean, variance, training, *_ = parts
+    channels = [part for part in (weight, bias, mean, variance) if part is not None]
     if training or mean is None or variance is None or image.dim() < 2 or not _is_dense(image):
         return None
-    if any(part.shape != image.shape[1:2] for part in parts):
+    if any(part.shape != image.shape[1:2] for part in channels):
         return None
     return torch.empty_like(image), image.new_empty(0), image.new_empty(0)
 
