@@ -18,6 +18,7 @@ from benchmarks import vision_counts
 from benchmarks.counts import counted, inference
 from benchmarks.predict_tables import SWEPT, Find, Row, read
 from benchmarks.vision_counts import Image, count_missing
+from benchmarks.workers import worked
 from benchmarks.workloads import llama_decode_eager
 
 from gobrrr.predict.accelerator import Accelerator, with_power
@@ -115,6 +116,8 @@ def decodes(path: Path, find: Find, counts: Path) -> Iterator[Row]:
 
 
 VISION = "infer-amp-*.csv"
+CHUNK = 16
+"""Models that a process takes at once: estimates of one are remembered for the next."""
 _NAMED = re.compile(r"infer-amp-(nchw|nhwc)-pt\d+-cu\d+-(.+?)(-dynamo)?")
 
 
@@ -126,12 +129,21 @@ def vision_models(path: Path, find: Find, counts: Path) -> Iterator[Row]:
         return
     count_missing((image for table in path.parent.glob(VISION) for image, _ in images(table)), counts)
     variant = Variant.COMPILED if named[3] else Variant.EAGER
-    for image, seconds in images(path):
-        program = vision_counts.program(image, counts)
-        if program is not None:
-            predicted = step(program.ops, device, host_of(device), variant, synchronised=True)
-            row = stepped(f"vision {named[1]}{named[3] or ''}", device, seconds, predicted)
-            yield replace(row, workload=f"{image.model} {image.side}", items=image.batch)
+    predict = partial(vision_row, f"vision {named[1]}{named[3] or ''}", device, variant, counts)
+    rows = worked(predict, list(images(path)), f"models predicted for {path.stem}", chunk=CHUNK)
+    yield from (row for row in rows if row is not None)
+
+
+def vision_row(
+    table: str, device: Accelerator, variant: Variant, counts: Path, measured: tuple[Image, float]
+) -> Row | None:
+    image, seconds = measured
+    program = vision_counts.program(image, counts)
+    if program is None:
+        return None
+    predicted = step(program.ops, device, host_of(device), variant, synchronised=True)
+    row = stepped(table, device, seconds, predicted)
+    return replace(row, workload=f"{image.model} {image.side}", items=image.batch)
 
 
 def images(path: Path) -> Iterator[tuple[Image, float]]:

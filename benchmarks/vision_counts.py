@@ -1,22 +1,21 @@
 """Counts of timm's models: each is built once, on fake tensors, and counted for every image that the tables gave it.
 
-Processes share the models, one for each core that we may use (`taskset` gives fewer). A model takes a second or two.
+A model takes a second or two.
 """
 
 import gc
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
 import torch
 from benchmarks.counts import file_of, held, inference, keep
+from benchmarks.workers import worked
 
 from gobrrr.errors import GobrrrError
 from gobrrr.work.counter import counted_program
@@ -27,9 +26,6 @@ from gobrrr.workload import user_code
 
 INITIALISERS = [name for name in vars(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
 """Not called: fake parameters have no values, and half of the time of building goes there."""
-
-EVERY = 20
-"""Models between two lines of progress."""
 
 
 class Image(NamedTuple):
@@ -58,12 +54,8 @@ def count_missing(images: Iterable[Image], counts: Path) -> None:
     if find_spec("timm") is None:
         print(f"{len(missing)} vision models are not counted: that needs timm", file=sys.stderr)
         return
-    cores = len(os.sched_getaffinity(0))
-    with get_context("spawn").Pool(cores) as pool:
-        done = pool.imap_unordered(partial(count, counts=counts), missing.values())
-        for number, _ in enumerate(done, 1):
-            if number % EVERY == 0 or number == len(missing):
-                print(f"{number} of {len(missing)} vision models counted", file=sys.stderr, flush=True)
+    for _ in worked(partial(count, counts=counts), list(missing.values()), "vision models counted"):
+        pass
 
 
 def count(images: Sequence[Image], counts: Path) -> None:
