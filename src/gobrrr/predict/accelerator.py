@@ -67,8 +67,8 @@ _ABOVE_SHEET = 1.1
 """Of the clock: GeForce boards boost beyond the figure they are sold with, 1.9 GHz in place of 1.7 on an RTX 3090."""
 
 _ATTAINED = {"Pascal HBM": 0.84}
-"""Of the share of its sheet's bandwidth that other memory attains: long pointwise kernels run at 0.75 of a P100's sheet,
-and at 0.89 of a V100's and an A100's."""
+"""Of the share of its sheet's bandwidth that other memory attains: long pointwise kernels run at 0.75 of a P100's
+sheet, and at 0.89 of a V100's and an A100's."""
 
 _PICOJOULES = {
     "Pascal": 3.0,  # no matrix units: only the fp32 factor below matters
