@@ -63,8 +63,11 @@ _WINOGRAD_POINTS = 36
 """A tile of 4x4 outputs of a 3x3 filter takes 6x6 products in place of 144."""
 _GROUPED_FILTERS = 32
 """Narrow groups are multiplied together up to this width, with zeros between them."""
-_DEPTHWISE_LAST = 1.4
-"""Times as long with channels last, where neighbours of a channel lie apart: vision models on an RTX 3090."""
+_INDEXED = 1 << 31
+"""Elements that fast kernels can number."""
+_UNINDEXED = 2.0
+"""Times as long as channels first and copies there and back, for a depthwise kernel with channels last and more elements
+than that: vision models on an RTX 3090. With fewer the layout makes no difference."""
 _TAP_FIRST = 1.1
 """Times as long with one tap and channels first: a product for each image, its rows where the image's are."""
 _DEPTHWISE = 0.2
@@ -75,7 +78,7 @@ _DEPTHWISE_SHARPNESS = 2.0
 def convolution(shape: Convolution, traffic: Traffic, accelerator: Accelerator) -> Estimate:
     """The forward pass; both backward ones do as much."""
     if shape.is_depthwise:
-        return _depthwise(shape, traffic, accelerator).scaled(_DEPTHWISE_LAST if shape.channels_last else 1.0)
+        return _depthwise(shape, traffic, accelerator)
     best = _implicit(shape, traffic, accelerator)
     if prod(shape.kernel) == 1 and not shape.channels_last and not on_vector_units(shape.mode, accelerator):
         return best.scaled(_TAP_FIRST)
@@ -88,8 +91,13 @@ def relaid(shape: Convolution, accelerator: Accelerator) -> Estimate:
     """Matrix units want channels last: other images and results are copied there and back, unless a tap is all."""
     if shape.channels_last or shape.is_depthwise or prod(shape.kernel) == 1 or on_vector_units(shape.mode, accelerator):
         return NOTHING
+    return _copied(shape, Stream.POINTWISE, accelerator)
+
+
+def _copied(shape: Convolution, way: Stream, accelerator: Accelerator) -> Estimate:
+    """Image and result, into another layout."""
     copies = (Traffic(dram_read=size, dram_written=size) for size in (shape.input_bytes, shape.output_bytes))
-    first, second = (stream(Stream.POINTWISE, copy, accelerator) for copy in copies)
+    first, second = (stream(way, copy, accelerator) for copy in copies)
     return first + second
 
 
@@ -120,6 +128,13 @@ def _winograd(shape: Convolution, accelerator: Accelerator) -> Estimate:
 
 
 def _depthwise(shape: Convolution, traffic: Traffic, accelerator: Accelerator) -> Estimate:
+    first = _depthwise_first(shape, traffic, accelerator)
+    if not shape.channels_last or max(shape.input_bytes, shape.output_bytes) < _INDEXED * shape.item_bytes:
+        return first
+    return (first + _copied(shape, Stream.STRIDED, accelerator)).scaled(_UNINDEXED)
+
+
+def _depthwise_first(shape: Convolution, traffic: Traffic, accelerator: Accelerator) -> Estimate:
     streaming = stream(Stream.WINDOWED, traffic, accelerator)
     compute_s = shape.flops / (_DEPTHWISE * accelerator.vector_flops_per_s.get("fp32", float("inf")))
     seconds = overlapped(compute_s, streaming.seconds, _DEPTHWISE_SHARPNESS)
