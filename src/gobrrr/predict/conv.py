@@ -66,8 +66,8 @@ _GROUPED_FILTERS = 32
 _INDEXED = 1 << 31
 """Elements that fast kernels can number."""
 _UNINDEXED = 2.0
-"""Times as long as channels first and copies there and back, for a depthwise kernel with channels last and more elements
-than that: vision models on an RTX 3090. With fewer the layout makes no difference."""
+"""Times as long as channels first and copies there and back, for a depthwise kernel with channels last and more
+elements than that: vision models on an RTX 3090. With fewer the layout makes no difference."""
 _TAP_FIRST = 1.1
 """Times as long with one tap and channels first: a product for each image, its rows where the image's are."""
 _DEPTHWISE = 0.2
