@@ -160,6 +160,14 @@ def test_channels_last_costs_depthwise_convolutions_copies_where_kernels_cannot_
     assert ratio(1024) > 3
 
 
+@pytest.mark.parametrize(("width", "slower"), [(32, False), (24, True)])
+def test_channels_last_costs_grouped_convolutions_where_libraries_have_no_kernel(width, slower):
+    shape = Convolution(64, 8 * width, 8 * width, (28, 28), (28, 28), (3, 3), groups=8, mode="fp16", item_bytes=2)
+    traffic = Traffic(dram_read=shape.input_bytes, dram_written=shape.output_bytes)
+    first, last = (convolution(one, traffic, A100).seconds for one in (shape, replace(shape, channels_last=True)))
+    assert (last > first) == slower
+
+
 def test_elements_that_are_repeated_are_read_one_by_one_only_where_they_are_narrow():
     def way(dtype: str, *shapes: tuple[int, ...]) -> Stream:
         refs = [TensorRef(None, 0, shape, tuple(prod(shape[dim + 1 :]) for dim in range(2)), dtype) for shape in shapes]

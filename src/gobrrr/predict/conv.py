@@ -63,9 +63,12 @@ _WINOGRAD_POINTS = 36
 """A tile of 4x4 outputs of a 3x3 filter takes 6x6 products in place of 144."""
 _GROUPED_FILTERS = 32
 """Narrow groups are multiplied together up to this width, with zeros between them."""
+_UNEVEN_GROUPS = 1.4
+"""Times as long with channels last, where a group's width is no power of two and libraries have no kernel for it: regnets
+on an RTX 3090. Inductor assumes 1.36 of all grouped ones."""
 _INDEXED = 1 << 31
 """Elements that fast kernels can number."""
-_UNINDEXED = 2.0
+_UNINDEXED = 2.3
 """Times as long as channels first and copies there and back, for a depthwise kernel with channels last and more
 elements than that: vision models on an RTX 3090. With fewer the layout makes no difference."""
 _TAP_FIRST = 1.1
@@ -110,7 +113,12 @@ def _implicit(shape: Convolution, traffic: Traffic, accelerator: Accelerator) ->
     if prod(shape.kernel) > 1:
         share = _IMPLICIT_SIMT if on_vector_units(shape.mode, accelerator) else _IMPLICIT
         as_product = replace(as_product, k=ceil(taps / share))
-    return product(as_product, memory_time(traffic, accelerator, streamed(accelerator)), accelerator)
+    one = product(as_product, memory_time(traffic, accelerator, streamed(accelerator)), accelerator)
+    return one.scaled(_UNEVEN_GROUPS) if shape.channels_last and _is_uneven(shape) else one
+
+
+def _is_uneven(shape: Convolution) -> bool:
+    return shape.groups > 1 and (shape.channels // shape.groups).bit_count() > 1
 
 
 def _winograd(shape: Convolution, accelerator: Accelerator) -> Estimate:
