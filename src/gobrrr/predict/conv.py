@@ -64,8 +64,8 @@ _WINOGRAD_POINTS = 36
 _GROUPED_FILTERS = 32
 """Narrow groups are multiplied together up to this width, with zeros between them."""
 _UNEVEN_GROUPS = 1.4
-"""Times as long with channels last, where a group's width is no power of two and libraries have no kernel for it: regnets
-on an RTX 3090. Inductor assumes 1.36 of all grouped ones."""
+"""Times as long with channels last, where a group's width is no power of two and libraries have no kernel for it:
+regnets on an RTX 3090. Inductor assumes 1.36 of all grouped ones."""
 _INDEXED = 1 << 31
 """Elements that fast kernels can number."""
 _UNINDEXED = 2.3
