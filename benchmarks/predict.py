@@ -18,8 +18,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import ClassVar
 
-from benchmarks.predict_models import COUNTS, MODEL_FORMATS
-from benchmarks.predict_tables import FORMATS, Row
+from benchmarks.counts import COUNTS
+from benchmarks.predict_models import MODEL_FORMATS
+from benchmarks.predict_tables import FORMATS, SWEPT, Row
 
 from gobrrr import schema
 from gobrrr.machine import datasheets
@@ -64,12 +65,27 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Knee:
+    """Of a sweep over batch sizes: where the time of the smallest step meets that of the largest, taken per item.
+
+    Below it the host limits, above it the device.
+    """
+
+    table: str
+    accelerator: str
+    measured_items: float
+    predicted_items: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class Scores:
     SCHEMA: ClassVar[str] = "predict_score"
     VERSION: ClassVar[int] = 1
 
     tables: tuple[Score, ...]
     comparisons: tuple[Comparison, ...]
+    knees: tuple[Knee, ...]
     skipped: dict[str, int]
     """Accelerators that no datasheet holds, and how many rows name them."""
 
@@ -92,7 +108,7 @@ def score(table: str, accelerator: str, rows: Sequence[Row]) -> Score:
 
 
 def _spread(row: Row) -> float:
-    return spread(row.family, row.predicted_s) if row.spread is None else row.spread
+    return spread(row.family, row.predicted_s, row.accelerator) if row.spread is None else row.spread
 
 
 def spearman(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
@@ -186,6 +202,24 @@ def comparison(change: str, device: str, pairs: Sequence[tuple[Row, Row]]) -> Co
     )
 
 
+def knees(rows: Iterable[Row]) -> Iterator[Knee]:
+    sweeps: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.workload == SWEPT:
+            sweeps[row.tables[0], row.accelerator].append(row)
+    for (table, device), swept in sweeps.items():
+        measured, predicted = (
+            knee([(row.items, seconds(row)) for row in swept])
+            for seconds in (lambda row: row.measured_s, lambda row: row.predicted_s)
+        )
+        yield Knee(table, device, measured, predicted, predicted / measured)
+
+
+def knee(sweep: Iterable[tuple[int, float]]) -> float:
+    (_, flat_s), *_, (items, longest_s) = sorted(sweep)
+    return flat_s * items / longest_s
+
+
 class Named:
     """Finds accelerators by the names that tables give them."""
 
@@ -252,7 +286,7 @@ def main(arguments: Sequence[str]) -> None:
         for path in sorted(given.tables.rglob(pattern))
         for row in read(path, named)
     ]
-    scores = Scores(tuple(scored(rows)), tuple(compared(rows)), dict(named.skipped))
+    scores = Scores(tuple(scored(rows)), tuple(compared(rows)), tuple(knees(rows)), dict(named.skipped))
     if given.json:
         print(schema.dumps(scores))
         return
@@ -263,8 +297,8 @@ def main(arguments: Sequence[str]) -> None:
             f"p90 {one.p90:6.1%}  bias {one.bias:.3f}  within 20 % {one.within_20:4.0%}  "
             f"covered {one.coverage:4.0%}{rank}"
         )
-    for change in scores.comparisons:
-        print(change)
+    for other in (*scores.comparisons, *scores.knees):
+        print(other)
     for name, number in scores.skipped.items():
         print(f"no datasheet for {name}: {number} rows left out")
 

@@ -27,6 +27,7 @@ from benchmarks.predict_tables import FORMATS, Cells, Row
 
 from gobrrr import schema
 from gobrrr.predict import attention, conv, product, stream
+from gobrrr.predict.spread import FITTED as FITTED_TO
 from gobrrr.predict.spread import Family
 
 MOVED = 1.25
@@ -70,10 +71,11 @@ FITTED = (
     ),
     Fitted(
         ("vector_ops*.csv", "llm_ops*.csv"),
-        (Family.STREAM,),
+        (Family.STREAM, Family.SHUFFLED, Family.HOST),
         (
             *named(stream, "_STREAMED _FILL_CYCLES _ROW_CYCLES _SHARPNESS"),
             (stream.Stream.ROWWISE, "_value_"),
+            (stream.Stream.SINGLY, "_value_"),
             (stream.Stream.GATHER, "_value_"),
         ),
     ),
@@ -118,6 +120,13 @@ def at(constants: Sequence[tuple[Any, str]], values: Sequence[float]) -> Iterato
     with ExitStack() as stack:
         for (owner, name), value in zip(constants, values, strict=True):
             stack.enter_context(mock.patch.object(owner, name, value))
+        yield
+
+
+@contextmanager
+def unseen(accelerator: str) -> Iterator[None]:
+    """Its intervals are those of one that no constant was fitted to."""
+    with mock.patch.dict(FITTED_TO, {family: names - {accelerator} for family, names in FITTED_TO.items()}):
         yield
 
 
@@ -167,7 +176,7 @@ def left_out(fitted: Fitted, tables: Path) -> Iterator[LeftOut]:
     for accelerator in accelerators if len(accelerators) > 1 else ():
         with thinned():
             values = fit(fitted, tables, accelerator)
-        with at(fitted.constants, values):
+        with at(fitted.constants, values), unseen(accelerator):
             scores = [one for one in scored(predicted(fitted, tables)) if one.accelerator == accelerator]
         yield from (_beside(one, shipped[one.table, accelerator]) for one in scores)
 

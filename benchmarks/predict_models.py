@@ -1,62 +1,34 @@
 """Whole models of the public tables, counted on fake tensors as the tables say they were run.
 
-Counts are kept beside each other in a folder, for counting all vision models takes an hour; delete it when a formula
-changes. timm's models need timm, which brings torchvision; without it only those already counted are scored.
+Counts are kept in a folder (benchmarks/counts.py). timm's models need timm, which brings torchvision; without it only
+those already counted are scored.
 """
 
 import json
-import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from math import log
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
-from benchmarks.predict_tables import Cells, Find, Row, read
+from benchmarks import vision_counts
+from benchmarks.counts import counted, inference
+from benchmarks.predict_tables import SWEPT, Find, Row, read
+from benchmarks.vision_counts import Image, count_missing
+from benchmarks.workers import worked
+from benchmarks.workloads import llama_decode_eager
 
-from gobrrr.errors import GobrrrError
-from gobrrr.predict.accelerator import Accelerator
+from gobrrr.predict.accelerator import Accelerator, with_power
 from gobrrr.predict.host import host_of
 from gobrrr.predict.spread import Family, interval
 from gobrrr.predict.step import Step, Variant, step
-from gobrrr.work.count import count_elsewhere
-from gobrrr.work.program import Program
-
-COUNTS = Path.home() / ".cache" / "gobrrr" / "counts"
-
-
-def counted(name: str, factory: Callable[[], Any], counts: Path) -> Program | None:
-    """From the folder, or now. None for a model that cannot be built or counted."""
-    path = counts / f"{name}.pkl"
-    if path.exists():
-        held: Program | None = pickle.loads(path.read_bytes())  # noqa: S301 (our own file)
-        return held
-    try:
-        program = count_elsewhere(factory, traced=False)
-    except (GobrrrError, ImportError, RuntimeError, ValueError):
-        return None
-    counts.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pickle.dumps(program))
-    return program
-
-
-def inference(model: torch.nn.Module, inputs: torch.Tensor, *, half: bool = False) -> Callable[[], object]:
-    model.eval()
-
-    def run() -> object:
-        with torch.no_grad(), torch.autocast("cpu", torch.float16) if half else nullcontext():
-            return model(inputs)
-
-    return run
 
 
 def stepped(table: str, device: Accelerator, measured_s: float, predicted: Step) -> Row:
-    spread = log(interval(predicted.family_s, predicted.step_s).high_s / predicted.step_s)
+    spread = log(interval(predicted.family_s, predicted.step_s, device.name).high_s / predicted.step_s)
     return Row((table,), device.name, measured_s, predicted.step_s, Family.HOST, spread=spread)
 
 
@@ -102,45 +74,89 @@ def convnets(path: Path, find: Find, counts: Path) -> Iterator[Row]:
         program = counted(f"resnet50-{batch}-{half}", partial(resnet, batch, half=half), counts)
         if program is not None:
             predicted = step(program.ops, device, host_of(device), synchronised=True)
-            yield stepped(f"convnet {'mixed' if half else 'fp32'}", device, float(cells["latency_ms"]) / 1e3, predicted)
+            row = stepped(f"convnet {'mixed' if half else 'fp32'}", device, float(cells["latency_ms"]) / 1e3, predicted)
+            yield replace(row, workload=SWEPT, items=batch)
 
 
-def vision_model(name: str, side: int, batch: int, *, last: bool) -> Callable[[], object]:
-    """With norms in half precision, as the tables' own times tell: with group norms in fp32 a ResNet-50 moves twice the
-    bytes that its measured time has room for.
-    """
-    import timm
+LLAMAS: dict[str, dict[str, int]] = {
+    "Llama-2-7B": {
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "num_key_value_heads": 32,
+        "intermediate_size": 11008,
+        "vocab_size": 32000,
+    },
+    "Llama-3.1-8B": {
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+    },
+}
+DECODED_AT = 105
+"""A prompt of 5 tokens and 200 after it, halfway."""
 
-    timm.layers.set_fast_norm(True)
-    model, image = timm.create_model(name), torch.randn(batch, 3, side, side)
-    if last:
-        model, image = model.to(memory_format=torch.channels_last), image.to(memory_format=torch.channels_last)
-    return inference(model, image, half=True)
+
+def decodes(path: Path, find: Find, counts: Path) -> Iterator[Row]:
+    """Tokens a second at batch 1, compiled and graphed. Quantized weights and several cards are left out."""
+    for cells in read(path):
+        is_plain = cells["technique"].split()[0] == "bf16" and cells["tp"] == "1"
+        name, _, limit = cells["gpu"].partition("(power limit ")
+        device = find(name) if is_plain and cells["model"] in LLAMAS else None
+        if device is None:
+            continue
+        if limit:
+            device = with_power(device, float(limit.split()[0]))
+        factory = partial(llama_decode_eager, DECODED_AT, **LLAMAS[cells["model"]])
+        program = counted(f"decode-{cells['model']}", factory, counts, traced=True)
+        if program is not None:
+            predicted = step(program.ops, device, host_of(device), Variant.COMPILED_GRAPHED)
+            yield stepped("decode", device, 1 / float(cells["tokens_per_s"]), predicted)
+
+
+VISION = "infer-amp-*.csv"
+CHUNK = 16
+"""Models that a process takes at once: estimates of one are remembered for the next."""
+_NAMED = re.compile(r"infer-amp-(nchw|nhwc)-pt\d+-cu\d+-(.+?)(-dynamo)?")
 
 
 def vision_models(path: Path, find: Find, counts: Path) -> Iterator[Row]:
-    """`infer-amp-LAYOUT-ptNNN-cuNNN-CARD[-dynamo].csv`."""
-    named = re.fullmatch(r"infer-amp-(nchw|nhwc)-pt\d+-cu\d+-(.+?)(-dynamo)?", path.stem)
+    """`infer-amp-LAYOUT-ptNNN-cuNNN-CARD[-dynamo].csv`. Models of all such tables in the folder are counted at once."""
+    named = _NAMED.fullmatch(path.stem)
     device = find(named[2]) if named else None
     if named is None or device is None:
         return
-    last, variant = named[1] == "nhwc", Variant.COMPILED if named[3] else Variant.EAGER
-    table = f"vision {named[1]}{named[3] or ''}"
+    count_missing((image for table in path.parent.glob(VISION) for image, _ in images(table)), counts)
+    variant = Variant.COMPILED if named[3] else Variant.EAGER
+    predict = partial(vision_row, f"vision {named[1]}{named[3] or ''}", device, variant, counts)
+    rows = worked(predict, list(images(path)), f"models predicted for {path.stem}", chunk=CHUNK)
+    yield from (row for row in rows if row is not None)
+
+
+def vision_row(
+    table: str, device: Accelerator, variant: Variant, counts: Path, measured: tuple[Image, float]
+) -> Row | None:
+    image, seconds = measured
+    program = vision_counts.program(image, counts)
+    if program is None:
+        return None
+    predicted = step(program.ops, device, host_of(device), variant, synchronised=True)
+    row = stepped(table, device, seconds, predicted)
+    return replace(row, workload=f"{image.model} {image.side}", items=image.batch)
+
+
+def images(path: Path) -> Iterator[tuple[Image, float]]:
+    """Of a table, with their measured seconds."""
+    last = "-nhwc-" in path.stem
     for cells in read(path):
-        program = vision_program(cells, counts, last=last)
-        if program is not None:
-            predicted = step(program.ops, device, host_of(device), variant, synchronised=True)
-            row = stepped(table, device, float(cells["infer_step_time"]) / 1e3, predicted)
-            yield replace(row, workload=cells["model"], items=int(cells["infer_batch_size"]))
-
-
-def vision_program(cells: Cells, counts: Path, *, last: bool) -> Program | None:
-    name, side, batch = cells["model"], int(cells["infer_img_size"]), int(cells["infer_batch_size"])
-    return counted(f"{name}_{side}_{batch}_{int(last)}", partial(vision_model, name, side, batch, last=last), counts)
+        side, batch = int(cells["infer_img_size"]), int(cells["infer_batch_size"])
+        yield Image(cells["model"], side, last, batch), float(cells["infer_step_time"]) / 1e3
 
 
 MODEL_FORMATS: dict[str, Callable[[Path, Find, Path], Iterable[Row]]] = {
     "whole_model*.csv": whole_models,
     "convnet_batch_sweep*.csv": convnets,
-    "infer-amp-*.csv": vision_models,
+    "decode_batch1*.csv": decodes,
+    VISION: vision_models,
 }

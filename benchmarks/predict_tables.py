@@ -1,10 +1,9 @@
 """The public tables' rows as (what was measured, what we predict). One function a format, none knows a device."""
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from csv import DictReader
 from dataclasses import dataclass
-from math import gcd, prod
+from math import prod
 from pathlib import Path
 
 from gobrrr.diagnose.residency import Traffic
@@ -12,9 +11,14 @@ from gobrrr.predict.accelerator import Accelerator
 from gobrrr.predict.attention import PAGED_S, Attention, decode, prefill
 from gobrrr.predict.conv import Convolution, convolution
 from gobrrr.predict.estimate import memory_time, rotating
+from gobrrr.predict.kernels import Call, of_call
 from gobrrr.predict.product import Product, product, streamed
 from gobrrr.predict.spread import Family
 from gobrrr.predict.stream import Stream, stream
+from gobrrr.work.op import TensorRef
+from gobrrr.work.recorded import recorded
+from gobrrr.work.recorded_ops import Surroundings, counted_op
+from gobrrr.work.registry import canonical
 
 Cells = Mapping[str, str]
 Find = Callable[[str], Accelerator | None]
@@ -33,6 +37,9 @@ CONVOLUTION_CALL_S = 115e-6
 """The same for a convolution, whose library searches its plans, and which starts several kernels."""
 
 LAUNCH_BOUND_S = 50e-6
+
+SWEPT = "swept"
+"""The workload of rows that differ in their items alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +106,10 @@ def attentions(path: Path, find: Find) -> Iterator[Row]:
 LLM_STREAMS = {
     "add": (Stream.POINTWISE, 3.0),
     "gelu": (Stream.POINTWISE, 2.0),
-    "silu_mul": (Stream.ROWWISE, 1.5),
+    "silu_mul": (Stream.SINGLY, 1.5),
     "rmsnorm": (Stream.ROWWISE, 2.0),
     "layernorm": (Stream.ROWWISE, 2.0),
-    "rope_inplace_q_k": (Stream.ROWWISE, 2.0),
+    "rope_inplace_q_k": (Stream.SINGLY, 2.0),
 }
 """Kind to elements moved per element of K."""
 
@@ -130,16 +137,16 @@ def llm_ops(path: Path, find: Find) -> Iterator[Row]:
             read_bytes = 2 * m * k * elements - written
         traffic = rotating(read_bytes, written, read_bytes + written, device)
         seconds = stream(kind, traffic, device, rows=m).seconds
-        yield Row(("llm_ops", "llm_ops streams"), device.name, measured, seconds, Family.STREAM)
+        yield Row(("llm_ops", "llm_ops streams"), device.name, measured, seconds, kind.family)
 
 
 def of_its_age(seconds: float, device: Accelerator) -> float:
     return seconds * max(0.7, 1 + AGE * (2020 - device.year))
 
 
-def between_events(kernel_s: float, device: Accelerator) -> float:
-    """Whichever is slower: the host's call, or the kernel with its events."""
-    return max(of_its_age(EAGER_CALL_S, device), kernel_s + EVENT_S)
+def between_events(kernel_s: float, family: Family, device: Accelerator) -> tuple[float, Family]:
+    """Whichever is slower: the host's call, or the kernel with its events. And whose error it then is."""
+    return max((of_its_age(EAGER_CALL_S, device), Family.HOST), (kernel_s + EVENT_S, family))
 
 
 def vector_ops(path: Path, find: Find) -> Iterator[Row]:
@@ -153,10 +160,10 @@ def vector_ops(path: Path, find: Find) -> Iterator[Row]:
         operands = 2 if cells["OPName"] in ("add", "mul", "div", "pow") else 1
         kind = Stream.ROWWISE if cells["OPName"] in ("ln", "softmax") else Stream.POINTWISE
         traffic = rotating(operands * size, size, (operands + 1) * size, device)
-        seconds = between_events(stream(kind, traffic, device, rows=rows).seconds, device)
+        seconds, family = between_events(stream(kind, traffic, device, rows=rows).seconds, kind.family, device)
         measured = float(cells["Latency"]) / 1e3
         tables = ("vector_ops", "vector_ops over 50 us") if measured > LAUNCH_BOUND_S else ("vector_ops",)
-        yield Row(tables, device.name, measured, seconds, Family.STREAM)
+        yield Row(tables, device.name, measured, seconds, family)
 
 
 def conv_ops(path: Path, find: Find) -> Iterator[Row]:
@@ -182,59 +189,33 @@ def conv_ops(path: Path, find: Find) -> Iterator[Row]:
         yield Row(("conv_ops",), device.name, measured, seconds, Family.CONVOLUTION)
 
 
-ITEM_BYTES = {"c10::BFloat16": 2, "c10::Half": 2, "float": 4, "double": 8, "long int": 8, "int": 4, "bool": 1}
-EAGER_STREAMS = {
-    "aten::native_layer_norm": Stream.ROWWISE,
-    "aten::mean": Stream.ROWWISE,
-    "aten::index_select": Stream.GATHER,
-    "aten::cat": Stream.GATHER,
-}
-
-
 def eager_ops(path: Path, find: Find) -> Iterator[Row]:
     """Kernel time of eager ops from traces: shapes and types are all that a row says of its operands."""
     for cells in read(path):
         device = find(cells["gpu"])
-        shapes = json.loads(cells["input_dims"] or "[]")
-        if device is None or not shapes or not float(cells["kernel_us_per_call"] or 0):
+        op = recorded(cells["op"], *_texts(cells), assumed_type="bf16")
+        found = counted_op(op, Surroundings()) if op else None
+        if device is None or found is None or found.work is None or not float(cells["kernel_us_per_call"] or 0):
             continue
-        sizes = [
-            (shape, ITEM_BYTES[kind])
-            for shape, kind in zip(shapes, json.loads(cells["input_types"]), strict=False)
-            if kind in ITEM_BYTES and shape
-        ]
-        if shapes and isinstance(shapes[0], list) and shapes[0] and isinstance(shapes[0][0], list):
-            sizes = [(shape, 2) for shape in shapes[0]]
-        if sizes:
-            family, seconds = _eager(cells["op"], sizes, device)
-            yield Row(("eager_ops",), device.name, float(cells["kernel_us_per_call"]) / 1e6, seconds, family)
+        work, inputs = found.work, found.inputs
+        if canonical(cells["op"]) == "copy" and {ref.dtype for ref in inputs} == {found.outputs[0].dtype}:
+            inputs = tuple(map(_relaid, inputs))
+        traffic = rotating(work.bytes_read, work.bytes_written, work.bytes, device)
+        modes, name = tuple(work.matrix), canonical(cells["op"])
+        call = Call(name, found.cls, inputs, found.outputs, modes, work.matrix_flops, work.flops_dense)
+        predicted = of_call(call, traffic, device)
+        measured = float(cells["kernel_us_per_call"]) / 1e6
+        yield Row(("eager_ops",), device.name, measured, predicted.estimate.seconds, predicted.family)
 
 
-def _eager(op: str, sizes: Sequence[tuple[Sequence[int], int]], device: Accelerator) -> tuple[Family, float]:
-    shapes, width = [shape for shape, _ in sizes], sizes[0][1]
-    if op in ("aten::addmm", "aten::mm", "aten::bmm"):
-        (*batch, m, k), n = shapes[-2], shapes[-1][-1]
-        bytes_ = width * prod(batch) * (m * k + k * n + m * n)
-        shape = Product(m, n, k, prod(batch), "bf16" if width == 2 else "fp32", gcd(8, n, k))
-        memory_s = memory_time(rotating(bytes_, 0, bytes_, device), device, streamed(device))
-        return Family.PRODUCT, product(shape, memory_s, device).seconds
-    if op == "aten::_flash_attention_forward":
-        batch, tokens, heads, dim = shapes[0]
-        attention = Attention(batch, heads, shapes[1][2], tokens, shapes[1][1], dim, causal=False)
-        return Family.ATTENTION, prefill(attention, device).seconds
-    if op == "aten::index_select":
-        read_bytes = written = shapes[-1][0] * shapes[0][-1] * width
-    else:
-        read_bytes = sum(prod(shape) * item for shape, item in sizes)
-        written = max(prod(shape) * item for shape, item in sizes)
-    if op == "aten::copy_":
-        read_bytes -= prod(shapes[0]) * width
-    if op == "aten::cat":
-        written = read_bytes
-    traffic = rotating(read_bytes, written, read_bytes + written, device)
-    repeated = min(prod(shape) for shape in shapes) < max(prod(shape) for shape in shapes)
-    kind = EAGER_STREAMS.get(op, Stream.STRIDED if repeated else Stream.POINTWISE)
-    return Family.STREAM, stream(kind, traffic, device, rows=prod(shapes[0][:-1])).seconds
+def _texts(cells: Cells) -> tuple[bytes, bytes, bytes, bytes]:
+    """Sizes, strides, types and values, of which strides are not in the table."""
+    return cells["input_dims"].encode(), b"", cells["input_types"].encode(), cells.get("concrete_inputs", "").encode()
+
+
+def _relaid(ref: TensorRef) -> TensorRef:
+    """In another order: a copy in the same type is made for nothing else."""
+    return ref._replace(stride=tuple(prod(ref.shape[:dim]) for dim in range(len(ref.shape))))
 
 
 Format = Callable[[Path, Find], Iterable[Row]]

@@ -1,6 +1,7 @@
 """Predicted kernels obey the datasheet they are predicted from, and the laws that any machine obeys."""
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,10 @@ from gobrrr.predict.accelerator import Accelerator, from_datasheet, with_power
 from gobrrr.predict.attention import Attention, attention, decode, prefill
 from gobrrr.predict.conv import Convolution, convolution
 from gobrrr.predict.estimate import memory_time, overlapped, rotating
+from gobrrr.predict.kernels import Call, _stream
 from gobrrr.predict.product import Product, product, streamed
 from gobrrr.predict.stream import Stream, stream
+from gobrrr.work.op import OpClass, TensorRef
 
 CARDS = {sheet.id: from_datasheet(sheet) for sheet in datasheets.all_sheets()}
 H100, A100, V100, T4 = (CARDS[name] for name in ("h100-sxm", "a100-sxm4-80gb", "v100-pcie", "t4"))
@@ -144,6 +147,36 @@ def test_depthwise_convolutions_stream():
     shape = Convolution(64, 256, 256, (56, 56), (56, 56), (3, 3), groups=256, mode="fp16", item_bytes=2)
     traffic = Traffic(dram_read=shape.input_bytes, dram_written=shape.output_bytes)
     assert convolution(shape, traffic, A100).seconds > traffic.bytes / A100.dram_bytes_per_s
+
+
+def test_channels_last_costs_depthwise_convolutions_copies_where_kernels_cannot_number_elements():
+    def ratio(batch: int) -> float:
+        first = Convolution(batch, 128, 128, (128, 128), (128, 128), (3, 3), groups=128, mode="fp16", item_bytes=2)
+        traffic = Traffic(dram_read=first.input_bytes, dram_written=first.output_bytes)
+        seconds = [convolution(one, traffic, A100).seconds for one in (first, replace(first, channels_last=True))]
+        return seconds[1] / seconds[0]
+
+    assert ratio(1023) == 1
+    assert ratio(1024) > 3
+
+
+@pytest.mark.parametrize(("width", "slower"), [(32, False), (24, True)])
+def test_channels_last_costs_grouped_convolutions_where_libraries_have_no_kernel(width, slower):
+    shape = Convolution(64, 8 * width, 8 * width, (28, 28), (28, 28), (3, 3), groups=8, mode="fp16", item_bytes=2)
+    traffic = Traffic(dram_read=shape.input_bytes, dram_written=shape.output_bytes)
+    first, last = (convolution(one, traffic, A100).seconds for one in (shape, replace(shape, channels_last=True)))
+    assert (last > first) == slower
+
+
+def test_elements_that_are_repeated_are_read_one_by_one_only_where_they_are_narrow():
+    def way(dtype: str, *shapes: tuple[int, ...]) -> Stream:
+        refs = [TensorRef(None, 0, shape, tuple(prod(shape[dim + 1 :]) for dim in range(2)), dtype) for shape in shapes]
+        call = Call("mul", OpClass.ELEMENTWISE, tuple(refs), (refs[0],), (), 0.0, 0.0)
+        return _stream(call)
+
+    assert way("bf16", (64, 64), (64, 1)) is Stream.SINGLY
+    assert way("fp32", (64, 64), (64, 1)) is Stream.POINTWISE
+    assert way("bf16", (64, 64), (64, 64)) is Stream.POINTWISE
 
 
 @pytest.mark.parametrize("card", CARDS.values(), ids=lambda card: card.name)

@@ -2,19 +2,22 @@
 
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks import counts, predict_left_out, vision_counts
 from benchmarks import predict as scoring
-from benchmarks import predict_left_out
-from benchmarks.predict_tables import FORMATS, Row
+from benchmarks.predict_tables import FORMATS, SWEPT, Row
 
-from gobrrr.predict.spread import Family
+from gobrrr.predict.spread import FITTED, Family
+from gobrrr.work.fake import fake_tensors
 
 ROWS = {
     "gemm.csv": "system,dtype,source,m,n,k,latency_ms\nh200_sxm,bfloat16,sglang,4096,4096,4096,0.2\n",
@@ -58,6 +61,61 @@ def test_speedups_are_compared_by_model():
     (found,) = scoring.compared([*before, *after])
     assert (found.n, found.slowed, found.recognised, found.false_alarms) == (3, 1, 1.0, 0.0)
     assert found.median_log_error == pytest.approx(0)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
+def test_the_knee_is_where_host_and_device_take_as_long(factor):
+    """A host of 10 ms, and a device of 1 ms an item: at 10."""
+    sweep = [(items, max(10e-3, items * 1e-3)) for items in (1, 2, 4, 8, 16, 32)]
+    assert scoring.knee(sweep) == pytest.approx(10)
+    rows = [
+        Row(("sweep",), "x", seconds, max(factor * 10e-3, items * 1e-3), Family.HOST, SWEPT, items=items)
+        for items, seconds in sweep
+    ]
+    (found,) = scoring.knees([*rows, row(1, 1)])
+    assert found.ratio == pytest.approx(factor)
+
+
+def test_a_model_that_cannot_be_counted_is_not_tried_again(tmp_path):
+    def broken() -> None:
+        raise ValueError
+
+    assert counts.counted("broken", broken, tmp_path) is None
+    assert counts.counted("broken", mock.Mock(side_effect=AssertionError), tmp_path) is None
+
+
+def test_without_timm_vision_models_that_were_not_counted_are_left_out(tmp_path, capsys):
+    image = vision_counts.Image("resnet50", side=224, last=False, batch=8)
+    with mock.patch.object(vision_counts, "find_spec", return_value=None):
+        vision_counts.count_missing([image], tmp_path)
+    assert vision_counts.program(image, tmp_path) is None
+    assert "timm" in capsys.readouterr().err
+
+
+class Remembering(torch.nn.Module):
+    """Makes a table at its first step, and keeps it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.table = torch.nn.Conv2d(3, 8, 3), None
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        if self.table is None:
+            self.table = torch.zeros(8, 1, 1).exp()
+        return self.convolution(image) + self.table
+
+
+@pytest.mark.parametrize("lasts", [(False,), (False, False), (False, False, True), (True,)])
+def test_vision_models_are_counted_as_they_run_in_the_long_run(lasts):
+    images = [vision_counts.Image("x", 16, last, batch) for batch, last in enumerate(lasts, 1)]
+    with mock.patch.object(vision_counts, "built", return_value=Remembering()), fake_tensors():
+        found = list(vision_counts.programs(images))
+    for image, program in zip(images, found, strict=True):
+        names = [op.name for op in program.ops]
+        assert "aten::exp" not in names
+        convolved = next(op for op in program.ops if "conv" in op.name)
+        assert convolved.inputs[0].shape == (image.batch, 3, 16, 16)
+        assert (convolved.inputs[0].stride[1] == 1) == image.last
 
 
 @pytest.mark.parametrize(
@@ -111,3 +169,9 @@ def test_what_is_left_out_is_predicted_from_the_others_alone(tmp_path):
         return predict_left_out.fit(predict_left_out.FITTED[0], tmp_path, "h200-sxm")
 
     assert fitted(1.0) == fitted(10.0)
+
+
+def test_what_is_left_out_has_the_interval_of_one_that_nobody_saw():
+    with predict_left_out.unseen("h100-sxm"):
+        assert "h100-sxm" not in FITTED[Family.PRODUCT]
+    assert "h100-sxm" in FITTED[Family.PRODUCT]

@@ -21,7 +21,7 @@ from gobrrr.predict.host import LAUNCH_LATENCY_S, QUEUE, Host, Issued, host_of, 
 from gobrrr.predict.kernels import NO_KERNEL, Call, Kernel, kernel, product_of
 from gobrrr.predict.prediction import machine, prediction
 from gobrrr.predict.product import Product
-from gobrrr.predict.spread import SPREAD, Family, interval, spread
+from gobrrr.predict.spread import FITTED, SPREAD, Family, interval, spread
 from gobrrr.predict.step import Variant, step, without_unread
 from gobrrr.predict.what_if import check, parse
 from gobrrr.work.op import CountedBy, Op, OpClass, Phase, TensorRef
@@ -178,15 +178,22 @@ def test_tf32_moves_as_many_bytes_and_bf16_half_of_them():
 @given(st.dictionaries(st.sampled_from(Family), st.floats(1e-6, 1), min_size=1))
 def test_an_interval_holds_its_step_and_is_no_narrower_than_what_software_changes(seconds):
     total = sum(seconds.values())
-    low, high = interval(seconds, total)
+    low, high = interval(seconds, total, H200.name)
     assert low < total < high
     assert total / low == pytest.approx(high / total)
-    assert 1.1 < high / total < 1.1 + max(SPREAD[family] for family in seconds) * 1.3
+    assert 1.1 < high / total < 1.1 + max(SPREAD[family].unseen for family in seconds) * 1.3
 
 
 def test_short_kernels_are_less_certain():
-    assert spread(Family.PRODUCT, 1.0) == pytest.approx(SPREAD[Family.PRODUCT], rel=1e-4)
-    assert spread(Family.PRODUCT, 2e-6) > 0.5
+    assert spread(Family.PRODUCT, 1.0, H200.name) == pytest.approx(SPREAD[Family.PRODUCT].unseen, rel=1e-4)
+    assert spread(Family.PRODUCT, 2e-6, H200.name) > 0.5
+
+
+@pytest.mark.parametrize("family", Family)
+def test_an_accelerator_that_no_constant_saw_is_less_certain(family):
+    for fitted in FITTED[family]:
+        assert datasheets.find(fitted) is not None
+        assert spread(family, 1.0, fitted) <= spread(family, 1.0, "unheard-of")
 
 
 @pytest.mark.parametrize("name", ["bert_large", "gpt2"])

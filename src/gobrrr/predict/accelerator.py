@@ -66,6 +66,10 @@ _GEFORCE = ("rtx2", "rtx3", "rtx4", "rtx5")
 _ABOVE_SHEET = 1.1
 """Of the clock: GeForce boards boost beyond the figure they are sold with, 1.9 GHz in place of 1.7 on an RTX 3090."""
 
+_ATTAINED = {"Pascal HBM": 0.84}
+"""Of the share of its sheet's bandwidth that other memory attains: long pointwise kernels run at 0.75 of a P100's
+sheet, and at 0.89 of a V100's and an A100's."""
+
 _PICOJOULES = {
     "Pascal": 3.0,  # no matrix units: only the fp32 factor below matters
     "Volta": 2.0,  # V100-PCIE reaches 95 TFLOP/s at 250 W, so less than 2.6
@@ -99,29 +103,35 @@ def from_datasheet(sheet: Datasheet) -> Accelerator:
     clock = above * (sheet.boost_clock_hz or sheet.base_clock_hz or 1e9)
     cache = max(sheet.l2_bytes or 0, sheet.last_level_cache_bytes or 0) or _NO_CACHE
     is_hbm = sheet.memory_type.startswith("HBM")
+    attained = _ATTAINED.get(_kind(sheet), 1.0) * sheet.dram_bytes_per_s
     return Accelerator(
         name=sheet.id,
         vendor=sheet.vendor,
         year=sheet.year,
         multiprocessors=sheet.multiprocessors,
         clock_hz=clock,
-        dram_bytes_per_s=sheet.dram_bytes_per_s,
+        dram_bytes_per_s=attained,
         cache_bytes=cache,
-        cache_bytes_per_s=max(_CACHE_BYTES_PER_CYCLE * sheet.multiprocessors * clock, 2 * sheet.dram_bytes_per_s),
+        cache_bytes_per_s=max(_CACHE_BYTES_PER_CYCLE * sheet.multiprocessors * clock, 2 * attained),
         matmul_flops_per_s={mode: above * rate for mode, rate in sheet.matmul_flops_per_s.items()},
         vector_flops_per_s={dtype: above * rate for dtype, rate in sheet.vector_flops_per_s.items()},
         memory_bytes=sheet.memory_bytes,
         power_w=sheet.power_w,
-        joules_per_flop=_joules(sheet.architecture, is_hbm=is_hbm),
+        joules_per_flop=_joules(sheet),
         asynchronous=sheet.architecture in ("Hopper", "Blackwell") and is_hbm,
         serial=sheet.id.startswith("cpu-"),
     )
 
 
-def _joules(architecture: str, *, is_hbm: bool) -> dict[str, float]:
-    name = f"{architecture} HBM" if is_hbm else architecture
-    matrix = _PICOJOULES.get(name, _PICOJOULES.get(architecture, _UNKNOWN_PICOJOULES)) * 1e-12
-    fp32 = _FP32_PICOJOULES.get(architecture, _LATER_FP32_PICOJOULES) * 1e-12
+def _kind(sheet: Datasheet) -> str:
+    """Its architecture, and whether it is one of a data centre."""
+    return f"{sheet.architecture} HBM" if sheet.memory_type.startswith("HBM") else sheet.architecture
+
+
+def _joules(sheet: Datasheet) -> dict[str, float]:
+    known = _PICOJOULES.get(sheet.architecture, _UNKNOWN_PICOJOULES)
+    matrix = _PICOJOULES.get(_kind(sheet), known) * 1e-12
+    fp32 = _FP32_PICOJOULES.get(sheet.architecture, _LATER_FP32_PICOJOULES) * 1e-12
     return {mode: matrix * factor for mode, factor in _ENERGY.items()} | {"fp32": fp32, "fp64": 2 * fp32}
 
 

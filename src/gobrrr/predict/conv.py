@@ -63,8 +63,14 @@ _WINOGRAD_POINTS = 36
 """A tile of 4x4 outputs of a 3x3 filter takes 6x6 products in place of 144."""
 _GROUPED_FILTERS = 32
 """Narrow groups are multiplied together up to this width, with zeros between them."""
-_DEPTHWISE_LAST = 1.4
-"""Times as long with channels last, where neighbours of a channel lie apart: vision models on an RTX 3090."""
+_UNEVEN_GROUPS = 1.4
+"""Times as long with channels last, where a group's width is no power of two and libraries have no kernel for it:
+regnets on an RTX 3090. Inductor assumes 1.36 of all grouped ones."""
+_INDEXED = 1 << 31
+"""Elements that fast kernels can number."""
+_UNINDEXED = 2.3
+"""Times as long as channels first and copies there and back, for a depthwise kernel with channels last and more
+elements than that: vision models on an RTX 3090. With fewer the layout makes no difference."""
 _TAP_FIRST = 1.1
 """Times as long with one tap and channels first: a product for each image, its rows where the image's are."""
 _DEPTHWISE = 0.2
@@ -75,7 +81,7 @@ _DEPTHWISE_SHARPNESS = 2.0
 def convolution(shape: Convolution, traffic: Traffic, accelerator: Accelerator) -> Estimate:
     """The forward pass; both backward ones do as much."""
     if shape.is_depthwise:
-        return _depthwise(shape, traffic, accelerator).scaled(_DEPTHWISE_LAST if shape.channels_last else 1.0)
+        return _depthwise(shape, traffic, accelerator)
     best = _implicit(shape, traffic, accelerator)
     if prod(shape.kernel) == 1 and not shape.channels_last and not on_vector_units(shape.mode, accelerator):
         return best.scaled(_TAP_FIRST)
@@ -88,8 +94,13 @@ def relaid(shape: Convolution, accelerator: Accelerator) -> Estimate:
     """Matrix units want channels last: other images and results are copied there and back, unless a tap is all."""
     if shape.channels_last or shape.is_depthwise or prod(shape.kernel) == 1 or on_vector_units(shape.mode, accelerator):
         return NOTHING
+    return _copied(shape, Stream.POINTWISE, accelerator)
+
+
+def _copied(shape: Convolution, way: Stream, accelerator: Accelerator) -> Estimate:
+    """Image and result, into another layout."""
     copies = (Traffic(dram_read=size, dram_written=size) for size in (shape.input_bytes, shape.output_bytes))
-    first, second = (stream(Stream.POINTWISE, copy, accelerator) for copy in copies)
+    first, second = (stream(way, copy, accelerator) for copy in copies)
     return first + second
 
 
@@ -102,7 +113,12 @@ def _implicit(shape: Convolution, traffic: Traffic, accelerator: Accelerator) ->
     if prod(shape.kernel) > 1:
         share = _IMPLICIT_SIMT if on_vector_units(shape.mode, accelerator) else _IMPLICIT
         as_product = replace(as_product, k=ceil(taps / share))
-    return product(as_product, memory_time(traffic, accelerator, streamed(accelerator)), accelerator)
+    one = product(as_product, memory_time(traffic, accelerator, streamed(accelerator)), accelerator)
+    return one.scaled(_UNEVEN_GROUPS) if shape.channels_last and _is_uneven(shape) else one
+
+
+def _is_uneven(shape: Convolution) -> bool:
+    return shape.groups > 1 and (shape.channels // shape.groups).bit_count() > 1
 
 
 def _winograd(shape: Convolution, accelerator: Accelerator) -> Estimate:
@@ -120,7 +136,14 @@ def _winograd(shape: Convolution, accelerator: Accelerator) -> Estimate:
 
 
 def _depthwise(shape: Convolution, traffic: Traffic, accelerator: Accelerator) -> Estimate:
-    streaming = stream(Stream.ROWWISE, traffic, accelerator)
+    first = _depthwise_first(shape, traffic, accelerator)
+    if not shape.channels_last or max(shape.input_bytes, shape.output_bytes) < _INDEXED * shape.item_bytes:
+        return first
+    return (first + _copied(shape, Stream.STRIDED, accelerator)).scaled(_UNINDEXED)
+
+
+def _depthwise_first(shape: Convolution, traffic: Traffic, accelerator: Accelerator) -> Estimate:
+    streaming = stream(Stream.WINDOWED, traffic, accelerator)
     compute_s = shape.flops / (_DEPTHWISE * accelerator.vector_flops_per_s.get("fp32", float("inf")))
     seconds = overlapped(compute_s, streaming.seconds, _DEPTHWISE_SHARPNESS)
     return Estimate(seconds, compute_s, streaming.memory_s)

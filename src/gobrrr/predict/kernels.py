@@ -70,8 +70,9 @@ def kernel(op: Op, traffic: Traffic, accelerator: Accelerator, *, compiled: bool
 def of_call(call: Call, traffic: Traffic, accelerator: Accelerator, compiled: bool = False) -> Kernel:  # noqa: FBT001, FBT002 (the cache wants places)
     if call.cls is OpClass.CONTRACTION and call.modes and call.flops:
         return _contraction(call, traffic, accelerator, compiled=compiled)
-    one = stream(_stream(call), traffic, accelerator, rows=_rows(call))
-    return Kernel(Family.STREAM, one + _group_norm(call, traffic, accelerator))
+    kind = _stream(call)
+    one = stream(kind, traffic, accelerator, rows=_rows(call))
+    return Kernel(kind.family, one + _group_norm(call, traffic, accelerator))
 
 
 def _rows(call: Call) -> int:
@@ -99,7 +100,9 @@ def _stream(call: Call) -> Stream:
             return Stream.GATHER
     if any(word in call.name for word in _SPATIAL):
         return Stream.STRIDED
-    return Stream.STRIDED if _reorders(call) else Stream.POINTWISE
+    if _reorders(call):
+        return Stream.STRIDED
+    return Stream.SINGLY if _repeats(call) else Stream.POINTWISE
 
 
 def _reduces_columns(call: Call) -> bool:
@@ -125,19 +128,21 @@ def _group_norm(call: Call, traffic: Traffic, accelerator: Accelerator) -> Estim
 
 
 def _reorders(call: Call) -> bool:
-    """Whether an operand lies in another order than the result, or is repeated over it: neighbours are read apart.
-
-    Such a kernel takes element by element, with an index for each: two to three times as long on an H100 where those
-    have two bytes. Wider ones that are only repeated keep the memory busy all the same.
-    """
+    """Whether an operand lies in another order than the result: neighbours are read apart."""
     if not call.outputs:
         return False
     result = call.outputs[0]
-    large = [ref for ref in call.inputs if ref.numel > 1]
-    is_narrow = call.cls is OpClass.ELEMENTWISE and ITEM_BYTES.get(result.dtype, 4) <= 2
-    if is_narrow and any(ref.unique < result.numel for ref in large):
-        return True
-    return any(_order(ref) != _order(result) for ref in large if ref.shape == result.shape)
+    return any(_order(ref) != _order(result) for ref in call.inputs if ref.numel > 1 and ref.shape == result.shape)
+
+
+def _repeats(call: Call) -> bool:
+    """Whether an operand is repeated over the result: such a kernel takes element by element, with an index for each.
+
+    Elements of more than two bytes keep the memory busy all the same.
+    """
+    if not call.outputs or call.cls is not OpClass.ELEMENTWISE or ITEM_BYTES.get(call.outputs[0].dtype, 4) > 2:
+        return False
+    return any(ref.numel > 1 and ref.unique < call.outputs[0].numel for ref in call.inputs)
 
 
 def _order(ref: TensorRef) -> tuple[int, ...]:

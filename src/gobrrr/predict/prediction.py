@@ -157,7 +157,7 @@ def needed_bytes(program: Program, device: Accelerator) -> int:
 
 
 def prediction(program: Program, predicted: Step, device: Accelerator) -> Prediction:
-    low, high = interval(predicted.family_s, predicted.step_s)
+    low, high = interval(predicted.family_s, predicted.step_s, device.name)
     seconds = {Regime.COMPUTE: predicted.compute_s, Regime.BANDWIDTH: predicted.bandwidth_s}
     seconds |= {Regime.OVERHEAD: predicted.overhead_s}
     shares = {regime.value: seconds.get(regime, 0.0) / predicted.step_s for regime in Regime}

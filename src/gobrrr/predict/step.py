@@ -117,7 +117,8 @@ def group_kernels(members: Sequence[Op], traffic: Traffic, accelerator: Accelera
     found = [kernel(op, _own(op, from_memory), accelerator, compiled=True) for op in contractions]
     if others:
         rest = _rest(traffic, contractions, from_memory)
-        found.append(Kernel(Family.STREAM, stream(_generated(others, rest), rest, accelerator)))
+        way = _generated(others, rest)
+        found.append(Kernel(way.family, stream(way, rest, accelerator)))
     return found
 
 

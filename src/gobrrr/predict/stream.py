@@ -10,27 +10,36 @@ from enum import Enum
 from gobrrr.diagnose.residency import Traffic
 from gobrrr.predict.accelerator import Accelerator
 from gobrrr.predict.estimate import LAUNCH_S, Estimate, memory_time, overlapped
+from gobrrr.predict.spread import Family
 
 
 class Stream(Enum):
     """Cycles of a multiprocessor per byte that passes through it."""
 
     POINTWISE = 0.032
-    ROWWISE = 0.164
-    """Reduces along rows, or moves elements within them."""
+    ROWWISE = 0.205
+    """Reduces along rows."""
+    SINGLY = 0.14
+    """Takes elements of two bytes one by one, in their order: repeated operands, gated activations, rotations."""
+    WINDOWED = 0.164
+    """Reads neighbours with each element: depthwise convolutions."""
     COLUMNWISE = 0.2
     """Reduces across rows: gradients of biases and of norms' weights."""
     STRIDED = 0.22
     """Reads or writes in another order than that of memory: a third to a half of an H100's bandwidth."""
     GATHER = 0.44
 
+    @property
+    def family(self) -> Family:
+        return Family.STREAM if self is Stream.POINTWISE else Family.SHUFFLED
+
 
 _STREAMED = 0.89
 """Of the sheet's bandwidth: V100 0.90, A100 0.85 to 0.89."""
 _FILL_CYCLES = 2600.0
-_ASYNCHRONOUS_ROWS = 0.5
+_ASYNCHRONOUS_ROWS = 0.4
 """Of a row's cycles where loads do not hold threads up: layer norms and softmaxes of an H200."""
-_ROW_CYCLES = 116.0
+_ROW_CYCLES = 92.0
 """Of a multiprocessor, for starting and ending one row."""
 _SHARPNESS = 2.2
 
