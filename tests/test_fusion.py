@@ -390,6 +390,18 @@ def test_every_op_is_in_one_group_and_no_two_groups_wait_for_each_other(tape):
     assert is_acyclic({place: needed - {place} for place, needed in before.items()})
 
 
+def test_what_needs_scores_and_another_product_of_them_waits_for_both():
+    """It cannot join the attention, which the other product waits for."""
+    tape = Tape()
+    x = tape.tensor(32, 32)
+    scores = tape.product(x, x)
+    weights = tape.op("_softmax", OpClass.NORMALIZATION, [scores], [tape.tensor(32, 32)])
+    other = tape.product(x, scores)
+    tape.product(x, weights)
+    tape.pointwise(scores, other)
+    assert grouped(tape.program) == [["mm", "_softmax", "mm"], ["mm"], ["add"]]
+
+
 def is_acyclic(before: dict[int, set[int]]) -> bool:
     done: set[int] = set()
     while ready := [place for place, needed in before.items() if place not in done and needed <= done]:

@@ -2,7 +2,8 @@
 
 A group is what *starts* it, a contraction as a rule, and everything whose latest start upstream it is: each op joins
 the last to begin of the groups that it reads from. Numbering groups by where they start, values only ever flow from
-lower to higher numbers, so no two groups wait for each other and the kernels could run in that order. Ops with no
+lower to higher numbers, so no two groups wait for each other and the kernels could run in that order; but for those of
+an attention, which are looked after. Ops with no
 start upstream float: those that data flow connects are one group, and nothing that starts feeds them.
 
 Groups keep to their phase, and an optimizer is one pass. Unfused attention is two contractions with a softmax between
@@ -60,6 +61,10 @@ class _Grouper:
         self._group: list[int | None] = [None] * len(ops)
         self._floating: set[int] = set()
         self._waits: set[int] = set()
+        self._feeds: defaultdict[int, set[int]] = defaultdict(set)
+        """Of each group, those that read from it."""
+        self._late: set[int] = set()
+        """Groups that began before the start that they answer to: attentions."""
         self._optimizer: int | None = None
         self._softmaxed: dict[int, int] = {}
         self._attention_of: dict[int, int] = {}
@@ -94,7 +99,21 @@ class _Grouper:
         waits = [self._level(source) for source in sources if source in self._waits]
         if waits and max(waits) >= joined:
             return number
-        return joined if joined != _FLOATING else self._float(number, sources - self._waits)
+        if joined == _FLOATING:
+            return self._float(number, sources - self._waits)
+        others = {self._root(source) for source in sources} - {joined}
+        return number if joined in self._late and any(self._follows(one, joined) for one in others) else joined
+
+    def _follows(self, group: int, first: int) -> bool:
+        """Whether it reads from the first, by way of others too."""
+        seen, ahead = {first}, [first]
+        while ahead:
+            found = {self._find(one) for one in self._feeds[ahead.pop()]} - seen
+            if group in found:
+                return True
+            seen |= found
+            ahead += found
+        return False
 
     def _sources(self, number: int) -> Iterator[int]:
         """Ops of the same phase whose results it reads."""
@@ -116,6 +135,8 @@ class _Grouper:
     def _put(self, number: int, group: int) -> None:
         self._group[number] = group
         self._members[self._find(group)].append(number)
+        for source in self._sources(number):
+            self._feeds[self._root(source)].add(group)
 
     def _root(self, number: int) -> int:
         group = self._group[number]
@@ -131,6 +152,9 @@ class _Grouper:
         """Under the last start of the two; a group that floats has none."""
         low, high = sorted((self._find(one), self._find(other)), key=lambda root: (root not in self._floating, root))
         if low != high:
+            if low not in self._floating:
+                self._late.add(high)
+            self._feeds[high] |= self._feeds.pop(low, set())
             self._parent[low] = high
             self._members[high] += self._members.pop(low, [])
 
@@ -150,6 +174,9 @@ class _Grouper:
             size = self._softmaxed.get(source)
             first = self._root(source)
             if size is None or self._ops[first].cls is not OpClass.CONTRACTION or first == product:
+                continue
+            others = {self._root(other) for other in self._sources(product)} - {first, product}
+            if any(self._follows(other, first) for other in others):
                 continue
             if self._ops[product].phase is Phase.FORWARD or not self._is_gradient(first):
                 self._note_attention(first, product, size)
