@@ -3,6 +3,8 @@ than a name made that name.
 """
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +130,23 @@ def _constant(node: Any) -> Any:
 
 
 # **** reading a traced graph ****
+
+
+@contextmanager
+def attention_heard(note: Callable[..., None]) -> Iterator[None]:
+    """Every call of scaled_dot_product_attention meanwhile, with its arguments, before it is made."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Calls(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            del types
+            if func is torch.nn.functional.scaled_dot_product_attention:
+                note(*args, **(kwargs or {}))
+            return func(*args, **(kwargs or {}))
+
+    with Calls():
+        yield
 
 
 def attention_nodes(graph: "Graph") -> "list[Node]":

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
+from gobrrr.treat.attention import attention_heard
 from gobrrr.treat.observe import idle_optimizers
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Stage
@@ -53,22 +54,15 @@ class AttentionShape:
 
 def attention_shapes(subject: Subject) -> Mapping[AttentionShape, int]:
     """How often a step calls attention, by shape: without the compiler, behind which nobody sees the calls."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
     found: Counter[AttentionShape] = Counter()
 
-    class Calls(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            del types
-            if func is torch.nn.functional.scaled_dot_product_attention:
-                found[_shape(*args, **(kwargs or {}))] += 1
-            return func(*args, **(kwargs or {}))
+    def note(*args: Any, **kwargs: Any) -> None:
+        found[_shape(*args, **kwargs)] += 1
 
     before = [dose for dose in subject.plan if dose.treatment.stage < Stage.FUSION]
     ended = subject.end(len(before))
     try:
-        with preserved(subject.origin), idle_optimizers(subject), Calls():
+        with preserved(subject.origin), idle_optimizers(subject), attention_heard(note):
             subject.run()
             return dict(found)
     finally:

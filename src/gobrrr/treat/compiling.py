@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
-from gobrrr.treat.attention import argument, attention_nodes, set_argument
+from gobrrr.treat.attention import argument, attention_heard, attention_nodes, set_argument
 from gobrrr.treat.edit import Edit, attribute
 from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
 from gobrrr.treat.observe import idle_optimizers
@@ -92,18 +92,13 @@ def eager_attention(subject: Subject) -> list[AttentionCall] | None:
     An optimizer's reading of its own numbers decides nothing about the model.
     """
     import torch
-    from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
     calls: list[AttentionCall] = []
     read: list[str] = []
 
-    class Calls(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            del types
-            if func is torch.nn.functional.scaled_dot_product_attention:
-                calls.append(_attention_call(*args, **(kwargs or {})))
-            return func(*args, **(kwargs or {}))
+    def note(*args: Any, **kwargs: Any) -> None:
+        calls.append(_attention_call(*args, **kwargs))
 
     class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -112,7 +107,7 @@ def eager_attention(subject: Subject) -> list[AttentionCall] | None:
                 read.append(str(func))
             return func(*args, **(kwargs or {}))
 
-    with preserved(subject.origin), idle_optimizers(subject), Calls(), Reads():  # type: ignore[no-untyped-call]
+    with preserved(subject.origin), idle_optimizers(subject), attention_heard(note), Reads():  # type: ignore[no-untyped-call]
         subject.run()
     return None if read else calls
 
