@@ -75,7 +75,7 @@ def main() -> None:
     names = [name for name in options.plan.split(",") if name != "none"]
     doses = [Dose(TREATMENTS[name], sites(name, subject)) for name in names]
     plan = tuple(sorted(doses, key=lambda dose: dose.treatment.stage))
-    with preserved(subject.origin), patient_compiler():
+    with preserved(subject.origin) as ours, patient_compiler():
         for _ in range(3):
             subject.run()
         known = None if options.no_check else truth(subject)
@@ -85,7 +85,7 @@ def main() -> None:
         times = time_steps(subject.run, clock, CPU_STEP_EFFORT if device == "cpu" else CUDA_STEP_EFFORT)
         low, high = times.interval_s.low, times.interval_s.high
         shown = f"{units.seconds(times.step_s, 4)} ({units.seconds(low, 4)} to {units.seconds(high, 4)})"
-        memory = units.capacity(peak_bytes(subject.run, device))
+        memory = units.capacity(peak_bytes(subject, ours.device_bytes))
         print(
             f"{options.workload} {options.plan}: {shown}, first step {units.seconds(times.warm_up.first_s)}, {memory}"
         )

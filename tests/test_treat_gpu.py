@@ -1,11 +1,16 @@
 """Treatments that only a CUDA device can take: captured steps compute what steps compute."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.timing.state import preserved
+from gobrrr.timing.steady import CUDA_STEP_EFFORT
+from gobrrr.treat.memory import peak_bytes, private_pools
 from gobrrr.treat.subject import subject_of
+from gobrrr.treat.treating import treat
 from gobrrr.treat.treatment import TREATMENTS, Dose
 from gobrrr.treat.verify import truth, verified
 from gobrrr.workload import Workload
@@ -100,3 +105,26 @@ def test_one_query_attention_is_compiled_as_it_is_spelled():
     found.become((Dose(TREATMENTS["compile-tuned"], ("step",)),))
     with preserved(found.origin):
         assert verified(found, known, found.plan).passed
+
+
+def test_a_search_finds_no_other_numbers_where_only_the_step_went_on():
+    """Whatever runs between the truth and the trials is undone: one step of an optimizer, and every trial differs."""
+    made = training(0.1)
+    found = treat(lambda: made, "a step", budget_s=60.0, effort=replace(CUDA_STEP_EFFORT, budget_s=0.5))
+    assert {one.treatment for one in found.kept} & {"whole-step-graph", "fused-optimizer"}
+    assert not [one.reason for one in found.rejected if "other numbers" in one.reason]
+
+
+def test_a_captured_step_needs_the_memory_that_the_step_needs():
+    """A replay allocates nothing, and yet all of its memory is taken."""
+    x = torch.randn(1 << 22, device="cuda")
+
+    def step():
+        return sum((x * 2, x + 1, x - 1)).sum()
+
+    found = warm(step)
+    plain = peak_bytes(found)
+    others = private_pools(found.device)
+    found.become((GRAPH,))
+    assert peak_bytes(found, others=others) == pytest.approx(plain, rel=0.05)
+    assert plain >= 4 * x.nbytes

@@ -14,8 +14,8 @@ from gobrrr.workload import Workload
 
 
 def judged(eager, candidate, exact=None, *, name="result0", allowed=None):
-    reference = None if exact is None else {name: seen(exact)}
-    return check({name: seen(eager)}, {name: seen(candidate)}, reference, Numerics.SAME, allowed)
+    reference = None if exact is None else seen({name: exact})
+    return check(seen({name: eager}), seen({name: candidate}), reference, Numerics.SAME, allowed)
 
 
 @given(st.integers(0, 1000))
@@ -69,7 +69,7 @@ def test_what_is_zero_but_for_rounding_is_measured_by_the_usual_error():
     wrong = eager | {"gradient of zero": torch.full((99,), 1.0, dtype=torch.float64)}
 
     def found(candidate):
-        observations = ({name: seen(one) for name, one in each.items()} for each in (eager, candidate, exact))
+        observations = map(seen, (eager, candidate, exact))
         return check(*observations, Numerics.SAME, None)
 
     assert found(noisy).passed
@@ -87,7 +87,7 @@ def test_other_random_numbers_of_one_distribution_pass_and_another_rate_does_not
     def draws(seed, rate):
         generator = torch.Generator().manual_seed(seed)
         masks = [torch.rand(4096, generator=generator) >= rate for _ in range(8)]
-        return [{"result0": seen(mask.float())} for mask in masks]
+        return [seen({"result0": mask.float()}) for mask in masks]
 
     assert check_distribution(draws(0, 0.1), draws(1, 0.1), Numerics.SAME).passed
     assert not check_distribution(draws(0, 0.1), draws(1, 0.2), Numerics.SAME).passed

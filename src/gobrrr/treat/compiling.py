@@ -48,6 +48,7 @@ def patient_compiler() -> Iterator[None]:
     ):
         warnings.filterwarnings("ignore", message=r"The \.grad attribute of a Tensor that is not a leaf")  # it looks
         warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")  # for `gobrrr treat` to say
+        warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")  # the compiler's own choice
         yield
 
 

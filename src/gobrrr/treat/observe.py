@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Watched: TypeAlias = Mapping[str, Callable[[], "torch.Tensor"]]
 """What a step changes, by name: where it is to be found, for a treatment may put another tensor there."""
 
-SAMPLE = 1 << 16
+SAMPLE = 1 << 14
 """Elements of a tensor that are kept, evenly spread: enough for its error, and of its whole the size is kept too."""
 
 STEPS = 2
@@ -39,12 +39,14 @@ def gradients(subject: Subject, step: Callable[[], Any], seed: int) -> Observati
     with preserved(subject.origin), idle_optimizers(subject):
         _draw(subject, seed)
         step()
-        return {
-            f"gradient of {root}.{name}": seen(parameter.grad)
-            for root, model in subject.models.items()
-            for name, parameter in model.named_parameters()
-            if parameter.grad is not None
-        }
+        return seen(
+            {
+                f"gradient of {root}.{name}": parameter.grad
+                for root, model in subject.models.items()
+                for name, parameter in model.named_parameters()
+                if parameter.grad is not None
+            }
+        )
 
 
 @contextmanager
@@ -142,16 +144,35 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, "torch.Tensor"]]:
             yield from flat(one, f"{name}[{number}]")
 
 
-def seen(tensor: "torch.Tensor") -> Seen:
+def seen(tensors: "Mapping[str, torch.Tensor]") -> dict[str, Seen]:
+    """Copies, for what they are taken from will change: of a device's tensors by one transfer, not by thousands."""
     import torch
 
     with torch.no_grad():
-        whole = torch.view_as_real(tensor) if tensor.is_complex() else tensor.detach()
-        exact = not whole.is_floating_point()
-        every = max(1, whole.numel() // SAMPLE)
-        some = whole.flatten()[::every].to("cpu", torch.float64, copy=True)  # what it is a view of will change
-        norm = float(torch.linalg.vector_norm(whole, dtype=torch.float64)) if not exact and whole.numel() else 0.0
-        return Seen(some, norm, whole.numel(), str(whole.dtype).removeprefix("torch."), exact)
+        wholes = {name: torch.view_as_real(t) if t.is_complex() else t.detach() for name, t in tensors.items()}
+        found: dict[str, Seen] = {}
+        for device in {whole.device for whole in wholes.values()}:
+            found |= _seen({name: whole for name, whole in wholes.items() if whole.device == device})
+    return {name: found[name] for name in tensors}
+
+
+def _seen(wholes: "Mapping[str, torch.Tensor]") -> Iterator[tuple[str, Seen]]:
+    """Of one device."""
+    import torch
+
+    some = [whole.flatten()[:: max(1, whole.numel() // SAMPLE)].double() for whole in wholes.values()]
+    norms = [torch.linalg.vector_norm(whole, dtype=torch.float64) for whole in map(_measurable, wholes.values())]
+    values = torch.cat(some).cpu().split([len(one) for one in some])  # type: ignore[no-untyped-call]
+    for (name, whole), value, norm in zip(wholes.items(), values, torch.stack(norms).tolist(), strict=True):
+        dtype = str(whole.dtype).removeprefix("torch.")
+        yield name, Seen(value, norm, whole.numel(), dtype, exact=not whole.is_floating_point())
+
+
+def _measurable(whole: "torch.Tensor") -> "torch.Tensor":
+    """Of integers the size says nothing."""
+    import torch
+
+    return whole if whole.is_floating_point() else whole.new_zeros((), dtype=torch.float64)
 
 
 def redraw(inputs: "list[torch.Tensor]", seed: int) -> None:
@@ -191,8 +212,8 @@ def _draw(subject: Subject, seed: int, random: int | None = None) -> None:
 def _effects(subject: Subject, watched: Watched) -> dict[str, Seen]:
     found: dict[str, Seen] = {}
     for number in range(STEPS):
-        found |= {f"result{number}{name}": seen(one) for name, one in flat(subject.step())}
-    return found | {name: seen(find()) for name, find in watched.items()}
+        found |= seen({f"result{number}{name}": one for name, one in flat(subject.step())})
+    return found | seen({name: find() for name, find in watched.items()})
 
 
 def widen(subject: Subject) -> None:

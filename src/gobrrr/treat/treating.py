@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import prod
 from typing import Any
@@ -57,14 +57,14 @@ def treat(
     clock = clock or DeviceClock(subject.device)
     effort = effort or (CPU_STEP_EFFORT if subject.device == "cpu" else CUDA_STEP_EFFORT)
     began_s = clock.now_s()
-    with preserved(subject.origin), stdout_spared(), patient_compiler(), rehearsals(target) as rehearse:
+    with preserved(subject.origin) as ours, stdout_spared(), patient_compiler(), rehearsals(target) as rehearse:
         for _ in range(WARM_UP):
             blamed(subject.run, "the step")
         say("examining the step as it is")
         exam = examine(lambda: subject.origin, target, effort=effort)
         say("computing what is right, in fp64 where that runs")
         known = truth(subject)
-        bench = Bench(subject, clock, effort, known, rehearse, _floors(exam))
+        bench = Bench(subject, clock, effort, known, rehearse, _floors(exam), ours.device_bytes)
         search = Search(
             bench,
             exam,
@@ -74,12 +74,12 @@ def treat(
             frozenset(allow),
             began_s + budget_s,
         )
-        before_bytes = peak_bytes(subject.run, subject.device)
+        before_bytes = peak_bytes(subject, ours.device_bytes)
         try:
             with suppress(KeyboardInterrupt):
                 search.run()
             say("racing the step as it came against the step as treated")
-            return _treated(search, exam, target, _final(bench, search), before_bytes, clock.now_s() - began_s)
+            return _treated(search, exam, target, _final(bench, search, exam), before_bytes, clock.now_s() - began_s)
         finally:
             subject.end()
 
@@ -105,27 +105,40 @@ def _floors(exam: Exam) -> Callable[[Plan], float | None]:
     return floor_s
 
 
-def _final(bench: Bench, search: Search) -> Comparison:
-    """The step as it came against the step as treated, side by side once more."""
+@dataclass(frozen=True, slots=True)
+class Final:
+    """The step as treated against the step as it came."""
+
+    step_s: float
+    comparison: Comparison
+
+    @property
+    def before_s(self) -> float:
+        """Side by side with the other: the machine may have been in another mood when the step was examined."""
+        return self.step_s * self.comparison.speedup
+
+
+def _final(bench: Bench, search: Search, exam: Exam) -> Final:
+    """Both side by side once more."""
     subject = bench.subject
-    plan = subject.plan
-    if not plan:
-        return Comparison(1.0, Interval(1.0, 1.0))
+    if not subject.plan:
+        return Final(exam.step_s, Comparison(1.0, Interval(1.0, 1.0)))
     try:
         with preserved(subject.origin):
             courses = subject.end()
             turn = subject.become(())
             turn.after.extend(courses)
             turn.to_after()
-            return raced(bench, turn).comparison
+            ran = raced(bench, turn)
+            return Final(ran.step_s, ran.comparison)
     except KeyboardInterrupt:
-        comparisons = [one for step in search.kept if (one := step.trial.comparison) is not None]
-        low, high = (prod(getattr(one.interval, end) for one in comparisons) for end in ("low", "high"))
-        return Comparison(prod(one.speedup for one in comparisons), Interval(low, high))
+        races = [step.trial.race for step in search.kept if step.trial.race is not None]
+        low, high = (prod(getattr(one.comparison.interval, end) for one in races) for end in ("low", "high"))
+        return Final(races[-1].step_s, Comparison(prod(one.comparison.speedup for one in races), Interval(low, high)))
 
 
 def _treated(
-    search: Search, exam: Exam, target: str, final: Comparison, before_bytes: int | None, spent_s: float
+    search: Search, exam: Exam, target: str, final: Final, before_bytes: int | None, spent_s: float
 ) -> Treated:
     import torch
 
@@ -135,11 +148,11 @@ def _treated(
     return Treated(
         target=target,
         machine=exam.ceilings.device,
-        baseline_s=exam.step_s,
-        treated_s=exam.step_s / final.speedup,
-        speedup=final.speedup,
-        speedup_low=final.interval.low,
-        speedup_high=final.interval.high,
+        baseline_s=final.before_s,
+        treated_s=final.step_s,
+        speedup=final.comparison.speedup,
+        speedup_low=final.comparison.interval.low,
+        speedup_high=final.comparison.interval.high,
         predicted_speedup=predicted,
         compulsory_floor_s=first.compulsory_floor_s,
         fused_floor_s=first.fused_floor_s,
@@ -157,7 +170,7 @@ def _treated(
             model=fingerprint_of(subject.models),
             doses=prescribed(subject.plan),
             predicted=predicted,
-            measured=final.speedup,
+            measured=final.comparison.speedup,
         ),
         advice=advised(search.exam, subject),
         warnings=(*exam.quality.warnings, *search.warnings),

@@ -1,6 +1,6 @@
 """A trial: the subject treated otherwise than it is, checked, raced against what it was, and put back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from gobrrr import units
@@ -10,7 +10,7 @@ from gobrrr.timing.clock import Clock
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import StepEffort, timed
 from gobrrr.treat.launched import launched
-from gobrrr.treat.memory import peak_bytes, released
+from gobrrr.treat.memory import Pool, peak_bytes, private_pools, released
 from gobrrr.treat.numerics import Check
 from gobrrr.treat.race import Race, race
 from gobrrr.treat.subject import Subject, Turn
@@ -54,16 +54,18 @@ class Bench:
     rehearse: Rehearse
     floor_s: Callable[[Plan], float | None]
     """Nothing honest is faster than this."""
+    ours_bytes: int = 0
+    """On the device, for as long as the subject is treated: the copy of what it was."""
 
 
 def trial(bench: Bench, plan: Plan) -> Trial:
     """Afterwards the subject is as it was before; whatever fails is the reason, and ^C passes through."""
     if any(dose.treatment.risky for dose in plan) and (said := bench.rehearse(plan)) is not None:
         return Trial(plan, f"failed when rehearsed: {said}")
-    turn = None
+    turn, pools = None, private_pools(bench.subject.device)
     try:
         turn = bench.subject.become(plan)
-        return _tried(bench, plan, turn)
+        return _tried(bench, plan, turn, pools)
     except Exception as error:  # noqa: BLE001 (compilers raise anything, and other treatments can still help)
         return Trial(plan, said_by(error))
     finally:
@@ -72,7 +74,7 @@ def trial(bench: Bench, plan: Plan) -> Trial:
         released(bench.subject.device)
 
 
-def _tried(bench: Bench, plan: Plan, turn: Turn) -> Trial:
+def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool]) -> Trial:
     subject = bench.subject
     first_s = _first_step_s(bench)
     found = verified(subject, bench.truth, plan)
@@ -80,10 +82,10 @@ def _tried(bench: Bench, plan: Plan, turn: Turn) -> Trial:
         return Trial(plan, f"other numbers: {found.reason}", numerics=found)
     with preserved(subject.origin):
         ran = raced(bench, turn)
-        memory = peak_bytes(subject.run, subject.device)
         reason = _why_not(ran, bench.floor_s(plan))
         if reason == NO_FASTER and _launches_the_same(subject, turn):
             reason = f"{NO_FASTER}: the same kernels run"
+    memory = peak_bytes(subject, bench.ours_bytes, others)
     return Trial(plan, reason, ran, found, memory, max(0.0, first_s - ran.step_s), turn)
 
 

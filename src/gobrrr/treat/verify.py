@@ -40,7 +40,7 @@ def truth(subject: Subject) -> Truth:
         eager = tuple(_whole(subject, seed, watched) for seed in SEEDS)
         exact = tuple(exact_observation(subject, seed, watched) for seed in SEEDS)
         repeats = _repeats(subject, eager[0], exact[0], watched)
-    draws = _draws(subject, watched) if has_dropout or not repeats else ()
+    draws = _draws(subject) if has_dropout or not repeats else ()
     return Truth(watched, eager, exact, draws, repeats)
 
 
@@ -48,9 +48,9 @@ def _whole(subject: Subject, seed: int, watched: Watched) -> Observation:
     return {**observed(subject, seed, watched), **gradients(subject, subject.step, seed)}
 
 
-def _draws(subject: Subject, watched: Watched) -> tuple[Observation, ...]:
-    """The same inputs each time, so that only what is random on purpose differs."""
-    return tuple(observed(subject, SEEDS[0], watched, random=seed) for seed in DRAWS)
+def _draws(subject: Subject) -> tuple[Observation, ...]:
+    """Results alone, of the same inputs each time, so that only what is random on purpose differs."""
+    return tuple(observed(subject, SEEDS[0], {}, random=seed) for seed in DRAWS)
 
 
 def _repeats(subject: Subject, eager: Observation, exact: Observation | None, watched: Watched) -> bool:
@@ -70,7 +70,7 @@ def verified(subject: Subject, known: Truth, doses: Plan) -> Check:
     allowed = next((dose.treatment.allow for dose in reversed(doses) if dose.treatment.numerics is cls), None)
     checks = [] if not known.repeats else list(_exactly(subject, known, cls, allowed))
     if known.draws:
-        draws = _draws(subject, known.watched)
+        draws = _draws(subject)
         checks += [check_distribution(known.draws, draws, cls), _still_random(known.draws, draws, cls)]
     wrong = next((one for one in checks if not one.passed), None)
     return wrong or max(checks, key=lambda one: one.worst_error or 0.0)
@@ -79,12 +79,12 @@ def verified(subject: Subject, known: Truth, doses: Plan) -> Check:
 def _exactly(subject: Subject, known: Truth, cls: Numerics, allowed: str | None) -> Iterator[Check]:
     """Gradients below a graph, for what it captured keeps its own to itself; effects with it."""
     with without_dropout(subject) as has_dropout:
-        for seed, eager, exact in zip(SEEDS, known.eager, known.exact, strict=True):
-            with _below_graph(subject):
-                found = dict(gradients(subject, subject.step, seed))
-            with _recaptured(subject, has_dropout):
-                found |= observed(subject, seed, known.watched)
-            yield check(eager, found, exact, cls, allowed)
+        with _below_graph(subject):
+            made = [gradients(subject, subject.step, seed) for seed in SEEDS]
+        with _recaptured(subject, has_dropout):
+            done = [observed(subject, seed, known.watched) for seed in SEEDS]
+    for eager, exact, own, effects in zip(known.eager, known.exact, made, done, strict=True):
+        yield check(eager, {**own, **effects}, exact, cls, allowed)
 
 
 @contextmanager

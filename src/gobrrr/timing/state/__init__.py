@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from gobrrr.machine.restore import without_garbage_collection
 from gobrrr.timing.state.bindings import bindings
 from gobrrr.timing.state.generators import global_generators, held_generators
 from gobrrr.timing.state.reach import beyond, reached
@@ -57,11 +58,12 @@ def preserved(step: Workload | Step) -> Iterator[Kept]:
     Give it the user's own step: what a wrapper of ours has collected would be put back too. If there is no room for
     the copies it raises Missing, and nothing has been changed.
     """
-    things = reached(step)
-    bound = [put_back for thing in things for put_back in bindings(thing)]
-    tensors = remembered_tensors(things)
-    generators = [*global_generators(), *held_generators(things)]
-    everything = [*switches(), *generators, *bound, *(group.put_back for group in tensors)]
+    with without_garbage_collection():  # it would walk all of torch for each of the thousand things that are made here
+        things = reached(step)
+        bound = [put_back for thing in things for put_back in bindings(thing)]
+        tensors = remembered_tensors(things)
+        generators = [*global_generators(), *held_generators(things)]
+        everything = [*switches(), *generators, *bound, *(group.put_back for group in tensors)]
     with ExitStack() as stack:
         stack.callback(put_all_back, everything)
         stack.callback(_reset, step)

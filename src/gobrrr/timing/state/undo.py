@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
 
+from gobrrr.machine.restore import without_garbage_collection
+
 PutBack: TypeAlias = Callable[[], object]
 
 
@@ -36,7 +38,7 @@ def put_all_back(everything: Iterable[PutBack]) -> None:
     """In this order and to the end, whatever one of them raises: a second ^C waits, and a device that is broken
     comes last.
     """
-    with _interrupts_deferred(), ExitStack() as stack:
+    with _interrupts_deferred(), without_garbage_collection(), ExitStack() as stack:
         for put_back in reversed(list(everything)):
             stack.callback(put_back)
 
