@@ -181,9 +181,11 @@ def test_a_treatment_that_raises_is_refused_and_leaves_nothing(error, reason):
     assert list(ward.force) == ["good"]
 
 
-def test_an_interrupt_keeps_what_was_found():
+@pytest.mark.parametrize("group", [None, "g"], ids=["kept already", "the best of its kind so far"])
+def test_an_interrupt_keeps_what_was_found(group):
     ward = Ward(factors={"good": 0.5})
-    good, cut = made(ward, "good", predicted=9.0), made(ward, "cut", raises=KeyboardInterrupt())
+    good = made(ward, "good", predicted=9.0, group=group)
+    cut = made(ward, "cut", predicted=8.0, group=group, raises=KeyboardInterrupt())
     step = ward.step
     subject = examined_subject(step, step, "cpu")
     bench = Bench(subject, ward.clock, EFFORT, truth(subject), lambda _: None, lambda _: None)

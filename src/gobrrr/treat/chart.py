@@ -8,7 +8,7 @@ from gobrrr.diagnose.attribute import Attributed, attribute, queued_gaps_s
 from gobrrr.diagnose.counterfactual import Sides, at_stake
 from gobrrr.diagnose.diagnosis import limiter
 from gobrrr.diagnose.findings import FINDINGS, Case
-from gobrrr.diagnose.fusion import fused_floor
+from gobrrr.diagnose.fusion import GroupFloor, fused_floor
 from gobrrr.exam import Exam
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast
@@ -80,14 +80,16 @@ class Chart:
 
     # **** what fusing would save ****
 
-    @cached_property
-    def fusable_s(self) -> float:
-        """Device seconds above the fused floor in kernels that multiply nothing."""
-        took_s = sum(one.seconds for one in self.case.kernels if one.cls is not OpClass.CONTRACTION)
-        return max(0.0, took_s - self._unmultiplied_floor_s)
+    def fusable_s(self, inside: Callable[[Op], bool]) -> float:
+        """Device seconds above the fused floor in kernels that multiply nothing and do an op inside."""
+        took_s = sum(one.seconds for one in self.kernels(inside) if one.cls is not OpClass.CONTRACTION)
+        plain = [one for one in self.fused_groups(inside) if not self._multiplies(one)]
+        return max(0.0, took_s - sum(one.seconds or 0.0 for one in plain))
 
-    @property
-    def _unmultiplied_floor_s(self) -> float:
+    def fused_groups(self, inside: Callable[[Op], bool]) -> list[GroupFloor]:
+        """Of the fused floor, those that begin inside."""
         groups = () if self.case.fused is None else self.case.fused.groups
-        plain = [one for one in groups if not any(self.ops[op].cls is OpClass.CONTRACTION for op in one.group.ops)]
-        return sum(one.seconds or 0.0 for one in plain)
+        return [one for one in groups if inside(self.ops[one.group.ops[0]])]
+
+    def _multiplies(self, one: GroupFloor) -> bool:
+        return any(self.ops[op].cls is OpClass.CONTRACTION for op in one.group.ops)

@@ -1,12 +1,13 @@
 """What compilers can gain, from an Exam."""
 
+from collections.abc import Callable
 from shutil import which
 
 from gobrrr.predict.host import COMPILED, COMPILED_CALL
 from gobrrr.treat.chart import REACHED, Chart
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Unfit
-from gobrrr.work.op import OpClass, Phase
+from gobrrr.work.op import Op, OpClass, Phase
 
 
 def fit_to_compile(chart: Chart) -> None:
@@ -22,23 +23,25 @@ def compiled_here(subject: Subject) -> bool:
     return any(dose.treatment.group == "fusion" for dose in subject.plan)
 
 
-def fused_forecast(chart: Chart, *, calls: int, pads: bool) -> Forecast:
-    """Kernels that multiply nothing come down to the fused floor, as far as generated code reaches the bandwidth, and
-    products whose rows begin at odd places are padded where the compiler sees them.
+def is_compiled(op: Op) -> bool:
+    """By whoever compiles a whole step: what an optimizer does is left as it is."""
+    return op.phase is not Phase.OPTIMIZER
+
+
+def fused_forecast(chart: Chart, *, calls: int, pads: bool, inside: Callable[[Op], bool] = is_compiled) -> Forecast:
+    """Kernels inside that multiply nothing come down to the fused floor, as far as generated code reaches the
+    bandwidth, and products whose rows begin at odd places are padded where the compiler sees them.
 
     The host asks for one kernel a group and product instead of one an op, for a few dispatches each, and enters
-    compiled code some times; what an optimizer does is not compiled.
+    compiled code some times.
     """
     case = chart.case
-    inside = [op for op in chart.ops if op.phase is not Phase.OPTIMIZER]
-    groups = () if case.fused is None else case.fused.groups
-    own = [one for one in groups if chart.ops[one.group.ops[0]].phase is not Phase.OPTIMIZER]
-    kernels = len(own) + sum(op.cls is OpClass.CONTRACTION for op in inside)
+    ops = [op for op in chart.ops if inside(op)]
+    kernels = len(chart.fused_groups(inside)) + sum(op.cls is OpClass.CONTRACTION for op in ops)
     entering = calls * COMPILED_CALL * (2 if chart.trains else 1)
-    host_s = len(inside) * case.op_s - (COMPILED * kernels + entering) * case.dispatch_s
+    host_s = len(ops) * case.op_s - (COMPILED * kernels + entering) * case.dispatch_s
     padded_s = chart.device_s_of("B302") if pads else 0.0
+    fusable_s = chart.fusable_s(inside)
     return chart.forecast(
-        device_s=REACHED * chart.fusable_s + padded_s,
-        host_s=max(0.0, host_s),
-        most_device_s=chart.fusable_s + padded_s,
+        device_s=REACHED * fusable_s + padded_s, host_s=max(0.0, host_s), most_device_s=fusable_s + padded_s
     )

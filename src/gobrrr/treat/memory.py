@@ -24,6 +24,7 @@ def peak_bytes(subject: Subject, ours_bytes: int = 0, others: Container[Pool] = 
         return None
     import torch
 
+    released(subject.device)
     with preserved(subject.origin) as kept:
         torch.cuda.reset_peak_memory_stats(subject.device)
         subject.run()

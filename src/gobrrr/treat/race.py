@@ -13,6 +13,9 @@ LEAST_BLOCKS, MOST_BLOCKS = 5, 25
 NARROW = 0.01
 """Half of the interval's width at which a race is decided well enough to end."""
 
+CLEAR = 0.1
+"""Of the gain, or loss: known to that, a trial is decided too, if not well enough to be told."""
+
 WORTH = 1.01
 """The low end of the interval has to exceed this for a treatment to be kept."""
 
@@ -62,9 +65,18 @@ class Race:
 
 
 def race(
-    step: Step, clock: Clock, effort: StepEffort, to_before: Callable[[], object], to_after: Callable[[], object]
+    step: Step,
+    clock: Clock,
+    effort: StepEffort,
+    to_before: Callable[[], object],
+    to_after: Callable[[], object],
+    *,
+    clear: float = 0.0,
 ) -> Race:
-    """`step` runs as it is treated now: the treated one first. At the end the treated one is in force."""
+    """`step` runs as it is treated now: the treated one first. At the end the treated one is in force.
+
+    It ends when its interval is narrow, or when the gain is known to this share of itself.
+    """
     warm = warm_up(step, clock, effort)
     to_before()
     usual = warm_up(step, clock, effort)
@@ -73,7 +85,7 @@ def race(
     before: list[tuple[float, float]] = []
     after: list[tuple[float, float]] = []
     began_s = clock.now_s()
-    while _goes_on(before, after, clock.now_s() - began_s, effort):
+    while _goes_on(before, after, clock.now_s() - began_s, effort, clear):
         first = _window(step, clock, number)
         to_after()
         treated = _window(step, clock, number), _window(step, clock, number)
@@ -91,12 +103,16 @@ def _window(step: Step, clock: Clock, number: int) -> float:
 
 
 def _goes_on(
-    before: list[tuple[float, float]], after: list[tuple[float, float]], spent_s: float, effort: StepEffort
+    before: list[tuple[float, float]],
+    after: list[tuple[float, float]],
+    spent_s: float,
+    effort: StepEffort,
+    clear: float,
 ) -> bool:
     if len(before) < LEAST_BLOCKS:
         return True
     if len(before) >= MOST_BLOCKS or spent_s >= 2 * effort.budget_s:
         return False
     run = Race(tuple(before), tuple(after))
-    interval = run.comparison.interval
-    return interval.width > 2 * NARROW * run.comparison.speedup or not run.is_fair
+    speedup, interval = run.comparison.speedup, run.comparison.interval
+    return interval.width > 2 * max(NARROW * speedup, clear * abs(speedup - 1)) or not run.is_fair

@@ -125,7 +125,12 @@ class Search:
             if best is not None and one.forecast.high < _speedup(best):
                 self.beaten[one.dose.treatment.name] = one.forecast.high, f"{_name(best)} gains more than it could"
                 continue
-            step = self._tried(one)
+            try:
+                step = self._tried(one)
+            except KeyboardInterrupt:
+                if best is not None:
+                    self._take(best)
+                raise
             if step.trial.reason is None and (best is None or _speedup(step) > _speedup(best)):
                 best, step = step, best
             if step is not None:
@@ -145,6 +150,12 @@ class Search:
         return step
 
     def _keep(self, step: Step) -> None:
+        self._take(step)
+        self._examine_again(step)
+        if step.candidate.dose.treatment.stage is Stage.GRAPH:
+            self._second_chance()
+
+    def _take(self, step: Step) -> None:
         """As it was tried: nothing is compiled or captured again."""
         assert step.trial.turn is not None, "what is kept was tried"
         step.trial.turn.to_after()
@@ -155,9 +166,6 @@ class Search:
         self.kept.append(done_with(step))
         self.lost.pop(treatment.name, None)
         self.say(f"keeping {treatment.name}: {_speedup(step):.2f}x, {_step_time(step)} a step by now")
-        self._examine_again(step)
-        if treatment.stage is Stage.GRAPH:
-            self._second_chance()
 
     def _second_chance(self) -> None:
         """Without the host in the picture, what fused by another way may be the faster."""

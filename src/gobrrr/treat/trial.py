@@ -12,7 +12,7 @@ from gobrrr.timing.steady import StepEffort, timed
 from gobrrr.treat.launched import launched
 from gobrrr.treat.memory import Pool, peak_bytes, private_pools, released
 from gobrrr.treat.numerics import Check
-from gobrrr.treat.race import Race, race
+from gobrrr.treat.race import CLEAR, Race, race
 from gobrrr.treat.subject import Subject, Turn
 from gobrrr.treat.treatment import Plan, Unfit
 from gobrrr.treat.verify import Truth, verified
@@ -81,7 +81,7 @@ def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool]) -> Tri
     if not found.passed:
         return Trial(plan, f"other numbers: {found.reason}", numerics=found)
     with preserved(subject.origin):
-        ran = raced(bench, turn)
+        ran = raced(bench, turn, clear=CLEAR)
         reason = _why_not(ran, bench.floor_s(plan))
         if reason == NO_FASTER and _launches_the_same(subject, turn):
             reason = f"{NO_FASTER}: the same kernels run"
@@ -104,9 +104,9 @@ def _first_step_s(bench: Bench) -> float:
         return timed(bench.subject.run, bench.clock, 1)
 
 
-def raced(bench: Bench, turn: Turn) -> Race:
+def raced(bench: Bench, turn: Turn, clear: float = 0.0) -> Race:
     """The subject as it is treated now against what it was before."""
-    return race(bench.subject.run, bench.clock, bench.effort, turn.to_before, turn.to_after)
+    return race(bench.subject.run, bench.clock, bench.effort, turn.to_before, turn.to_after, clear=clear)
 
 
 def _why_not(ran: Race, floor_s: float | None) -> str | None:

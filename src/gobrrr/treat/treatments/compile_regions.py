@@ -1,15 +1,17 @@
 """torch.compile over the blocks that a model repeats, each on its own: compiled once, and attention stays whole."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import compiled, inductor_after
 from gobrrr.treat.edit import Edit
-from gobrrr.treat.fusing import fit_to_compile, fused_forecast
+from gobrrr.treat.fusing import fit_to_compile, fused_forecast, is_compiled
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
+from gobrrr.work.op import Op
 
 if TYPE_CHECKING:
     import torch
@@ -38,12 +40,22 @@ class CompileRegions:
         return found
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
-        return fused_forecast(chart, calls=len(sites), pads=False)
+        return fused_forecast(chart, calls=len(sites), pads=False, inside=partial(_is_in, _paths(sites)))
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         backend = inductor_after()  # one for all, or nothing that is compiled serves a second block
         for site in sites:
             yield compiled(subject.module(site), backend=backend)
+
+
+def _paths(sites: Iterable[str]) -> frozenset[str]:
+    return frozenset(site.partition(":")[2] for site in sites)
+
+
+def _is_in(paths: frozenset[str], op: Op) -> bool:
+    """An op's module is named by its class first, then by its path."""
+    path = op.module.partition(".")[2]
+    return is_compiled(op) and any(one in paths for one in (path, *_prefixes(path)))
 
 
 def regions(model: "torch.nn.Module") -> list[str]:
