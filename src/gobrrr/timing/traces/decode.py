@@ -154,12 +154,13 @@ def decoder(*, arrows: bool = False) -> Any:
 def _typed(slab: bytes, *, arrows: bool) -> _Events:
     events, types = decoder(arrows=arrows).decode(slab), _types(arrows=arrows)
     span, mark, asking, asked = types[_SPAN], types["i"], types[_ASKING], types[_ASKED]
+    others = [event for event in events if type(event) is not span]
     return _Events(
         number=len(events),
-        spans=[event for event in events if type(event) is span],
-        marks=[event for event in events if type(event) is mark],
-        asking=[event for event in events if type(event) is asking] if arrows else (),
-        asked=[event for event in events if type(event) is asked] if arrows else (),
+        spans=[event for event in events if type(event) is span] if others else events,
+        marks=[event for event in others if type(event) is mark],
+        asking=[event for event in others if type(event) is asking] if arrows else (),
+        asked=[event for event in others if type(event) is asked] if arrows else (),
     )
 
 

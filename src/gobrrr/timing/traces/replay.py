@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 from operator import sub
 from statistics import median, quantiles
 from typing import NamedTuple
@@ -121,39 +122,48 @@ class Play:
 
 def play(requests: Sequence[Request], cost: Cost) -> Play:
     """Twice over; the second lap is the step."""
-    own = [undistorted_s(request, cost) for request in requests]
+    own = undistorted_s(requests, cost)
     now_s = began_s = ended_s = 0.0
     free_s: dict[int, float] = {}
-    launched: dict[int, float] = {}
-    started: dict[int, float] = {}
+    moments: list[tuple[int, float, float]] = []
     for _ in range(LAPS):
         began_s, ended_s = now_s, _end_s(now_s, free_s)
-        for request, own_s in zip(requests, own, strict=True):
+        moments.clear()
+        for (_, _, _, pieces, waits), own_s in zip(requests, own, strict=True):
             now_s += own_s
-            first_s = now_s + LAUNCH_LATENCY_S
-            for number, (row, stream, offset_s, seconds, gap_s) in enumerate(request.pieces):
+            first_s, is_first = now_s + LAUNCH_LATENCY_S, True
+            for row, stream, offset_s, seconds, gap_s in pieces:
                 start_s = first_s + offset_s
-                if stream in free_s and free_s[stream] + gap_s > start_s:
-                    start_s = free_s[stream] + gap_s
-                first_s = start_s if number == 0 else first_s
+                in_line_s = free_s.get(stream, -inf) + gap_s
+                start_s = max(start_s, in_line_s)
+                if is_first:
+                    first_s, is_first = start_s, False
                 free_s[stream] = start_s + seconds
-                launched[row], started[row] = now_s - began_s, start_s - began_s
-            if request.waits:
+                moments.append((row, now_s, start_s))
+            if waits:
                 now_s = _end_s(now_s, free_s)
     host_s = sum(own)
-    return Play(max(_end_s(now_s, free_s) - ended_s, host_s), host_s, launched, started)
+    return Play(
+        max(_end_s(now_s, free_s) - ended_s, host_s),
+        host_s,
+        {row: asked_s - began_s for row, asked_s, _ in moments},
+        {row: start_s - began_s for row, _, start_s in moments},
+    )
 
 
 def _end_s(now_s: float, free_s: Mapping[int, float]) -> float:
     return max([now_s, *free_s.values()])
 
 
-def undistorted_s(request: Request, cost: Cost) -> float:
-    """The host's stretch before a request, and the call, without what recording them took."""
-    ops, calls, python = request.rows
-    recording_s = cost.op * ops + cost.call * calls + cost.python * python
-    whole_s = request.stretch_s + request.call_s
-    return max(AT_LEAST * whole_s, whole_s - recording_s)
+def undistorted_s(requests: Sequence[Request], cost: Cost) -> list[float]:
+    """Of each, the host's stretch before it and the call, without what recording them took."""
+    op_s, made_s, python_s = cost.op, cost.call, cost.python
+    found = []
+    for stretch_s, (ops, calls, python), call_s, _, _ in requests:
+        whole_s = stretch_s + call_s
+        least_s, own_s = AT_LEAST * whole_s, whole_s - (op_s * ops + made_s * calls + python_s * python)
+        found.append(max(least_s, own_s))
+    return found
 
 
 def requests_of(trace: Trace, step: Step, rows: Sequence[int]) -> list[Request]:
