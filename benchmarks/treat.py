@@ -5,23 +5,26 @@
 
 One workload a process, one line a run: eager, torch.compile's default and reduce-overhead (with --autotune also
 max-autotune), then what `gobrrr treat` found by itself, with everything that it tried. Peers change nothing but the
-compiler's mode. ^C, or `timeout -s INT`, ends the search and writes what was found.
+compiler's mode. ^C, or `timeout -s INT`, ends the search and writes what was found. `treat_together.py` runs several.
 """
 
 import argparse
 import json
 import sys
-from functools import partial
+from contextlib import nullcontext
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
 
+import gobrrr.treat.backends
+import gobrrr.treat.treating
+import gobrrr.treat.trial
+from alone import Room, RoomClock
 from gobrrr import schema
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import identify
-from gobrrr.timing.clock import DeviceClock
+from gobrrr.timing.clock import Clock, DeviceClock
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, time_steps
 from gobrrr.treat.compiling import compiled
@@ -33,31 +36,60 @@ from gobrrr.workload import load_factory
 WORKLOADS = Path(__file__).parent / "workloads.py"
 MODES = ("eager", "default", "reduce-overhead")
 
+COMPILES = 5
+"""Steps in which a mode compiles, records and warms up."""
 
-def peer(subject: Subject, mode: str) -> dict[str, Any]:
+
+def peer(subject: Subject, mode: str, clock: Clock, room: Room | None) -> dict[str, Any]:
     """The step with its models compiled so, and afterwards as it was."""
-    device = subject.device
-    clock, effort = DeviceClock(device), CPU_STEP_EFFORT if device == "cpu" else CUDA_STEP_EFFORT
-    began = perf_counter()
+    effort = CPU_STEP_EFFORT if subject.device == "cpu" else CUDA_STEP_EFFORT
+    began_s = clock.now_s()
     edits = swap_on(compiled(model, mode=mode) for model in subject.models.values()) if mode != "eager" else []
     try:
         with preserved(subject.origin):
-            times = time_steps(subject.run, clock, effort)
+            for _ in range(COMPILES):
+                subject.run()
+            with nullcontext() if room is None else room.alone():
+                times = time_steps(subject.run, clock, effort)
     except Exception as error:  # noqa: BLE001 (a peer that fails is a row that says so)
         return {"mode": mode, "error": f"{type(error).__name__}: {str(error)[:300]}"}
     finally:
         swap_off(edits)
     low, high = times.interval_s.low, times.interval_s.high
-    return {"mode": mode, "step_s": times.step_s, "low_s": low, "high_s": high, "spent_s": perf_counter() - began}
+    return {"mode": mode, "step_s": times.step_s, "low_s": low, "high_s": high, "spent_s": clock.now_s() - began_s}
 
 
-def line(peers: list[dict[str, Any]], treated: Any) -> str:
-    timed = [one for one in peers if "step_s" in one]
+def line(row: dict[str, Any]) -> str:
+    timed = [one for one in row["peers"] if "step_s" in one]
     shown = [f"{one['mode']} {one['step_s'] * 1e3:.2f} ms" for one in timed]
-    best = min((one["step_s"] for one in timed), default=float("nan"))
-    return (
-        f"{', '.join(shown)}; treated {treated.treated_s * 1e3:.2f} ms, {best / treated.treated_s:.3f}x the best mode"
+    if row["treated"] is not None:
+        treated_s = row["treated"]["treated_s"]
+        best_s = min((one["step_s"] for one in timed), default=float("nan"))
+        shown.append(f"treated {treated_s * 1e3:.2f} ms, {best_s / treated_s:.3f}x the best mode")
+    return f"{row['workload']}: {', '.join(shown)}"
+
+
+def searched(subject: Subject, target: str, clock: Clock, options: argparse.Namespace) -> dict[str, Any]:
+    began_s = clock.now_s()
+    treated = treat(
+        lambda: subject.origin,
+        target,
+        allow=[word for word in options.allow.split(",") if word],
+        budget_s=options.budget,
+        say=lambda said: print(f"{clock.now_s() - began_s:6.1f} s  {said}", file=sys.stderr, flush=True),
+        clock=clock,
     )
+    return schema.document_data(treated)
+
+
+def alone(room: Room) -> None:
+    """Whatever is timed."""
+    for owner, name in (
+        (gobrrr.treat.backends, "device_seconds"),
+        (gobrrr.treat.treating, "examine"),
+        (gobrrr.treat.trial, "race"),
+    ):
+        setattr(owner, name, room.timed(getattr(owner, name)))
 
 
 def main() -> None:
@@ -67,41 +99,42 @@ def main() -> None:
     parser.add_argument("--autotune", action="store_true", help="also max-autotune, which takes minutes")
     parser.add_argument("--allow", default="", help="as gobrrr treat has it")
     parser.add_argument("--budget", type=float, default=480.0, help="seconds")
-    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--part", choices=("all", "peers", "treated"), default="all")
+    parser.add_argument("--room", type=Path, help="a folder of all who share this machine: timed alone")
     options = parser.parse_args()
     target = options.workload if ":" in options.workload else f"{WORKLOADS}:{options.workload}"
     factory = load_factory(target)
-    modes = () if options.no_peers else (*MODES, *(("max-autotune",) if options.autotune else ()))
+    modes = () if options.part == "treated" else (*MODES, *(("max-autotune",) if options.autotune else ()))
+    room = None if options.room is None else Room(options.room)
     subject = subject_of(factory)
+    clock: Clock = DeviceClock(subject.device) if room is None else RoomClock(subject.device, room)
+    if room is not None:
+        alone(room)
     for _ in range(3):
         subject.run()
     peers = []
     for mode in modes:
-        peers.append(peer(subject, mode))
+        peers.append(peer(subject, mode, clock, room))
         print(json.dumps(peers[-1]), file=sys.stderr, flush=True)
     torch.compiler.reset()
-    began, say = perf_counter(), partial(print, file=sys.stderr, flush=True)
     try:
-        treated = treat(
-            lambda: subject.origin,
-            target,
-            allow=[word for word in options.allow.split(",") if word],
-            budget_s=options.budget,
-            say=lambda sentence: say(f"{perf_counter() - began:6.1f} s  {sentence}"),
-        )
+        treated = None if options.part == "peers" else searched(subject, target, clock, options)
     except GobrrrError as error:
         sys.exit(str(error))
+    finally:
+        if room is not None:
+            room.leave()
     row = {
         "workload": options.workload,
         "machine": identify(subject.device).name,
         "torch": torch.__version__,
         "peers": peers,
-        "treated": schema.document_data(treated),
+        "treated": treated,
     }
     options.results.parent.mkdir(parents=True, exist_ok=True)
     with options.results.open("a") as file:
         file.write(json.dumps(row) + "\n")
-    print(line(peers, treated))
+    print(line(row))
 
 
 if __name__ == "__main__":

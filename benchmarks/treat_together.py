@@ -1,0 +1,90 @@
+"""Several workloads at once on a machine of many cores: compiled beside each other, and timed alone.
+
+    python benchmarks/treat_together.py RESULTS.jsonl bert_large gpt2 --until 570
+
+Of each workload torch.compile's modes and `gobrrr treat` run in a process each, `treat.py`; both make one line of the
+results. After `--until` seconds the searches are interrupted and write what they have found.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic, sleep
+from typing import Any
+
+from treat import line
+
+TREAT = Path(__file__).with_name("treat.py")
+PARTS = ("peers", "treated")
+LAST_WORDS_S = 20.0
+"""For what was interrupted to write what it has found."""
+
+
+def started(workload: str, part: str, folder: Path, extra: list[str]) -> "subprocess.Popen[bytes]":
+    """In a group of its own, which can be stopped with everything that it has started."""
+    results, room = folder / name_of(workload, part), folder / "room"
+    command = [sys.executable, str(TREAT), workload, str(results), "--part", part, "--room", str(room), *extra]
+    log = results.with_suffix(".log").open("wb")
+    few = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "4"}  # of each, and there are many
+    return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=few)  # noqa: S603 (our own)
+
+
+def name_of(workload: str, part: str) -> str:
+    return f"{workload.replace('/', '_').replace(':', '_')}.{part}.jsonl"
+
+
+def waited(running: "list[subprocess.Popen[bytes]]", until_s: float) -> None:
+    for process in running:
+        while process.poll() is None and monotonic() < until_s:
+            sleep(0.5)
+    late = [process for process in running if process.poll() is None]
+    for process in late:
+        os.killpg(process.pid, signal.SIGCONT)
+        process.send_signal(signal.SIGINT)
+    for process in late:
+        while process.poll() is None and monotonic() < until_s + LAST_WORDS_S:
+            sleep(0.2)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def rows(workloads: list[str], folder: Path) -> Iterator[dict[str, Any]]:
+    """Both parts of each that wrote something."""
+    for workload in workloads:
+        written = [folder / name_of(workload, part) for part in PARTS]
+        parts = [json.loads(path.read_text()) for path in written if path.is_file()]
+        if parts:
+            found = {key: value for part in parts for key, value in part.items() if value}
+            yield {"peers": [], "treated": None, **found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("results", type=Path, help="a line is added to this file for each workload")
+    parser.add_argument("workloads", nargs="+")
+    parser.add_argument("--until", type=float, default=1800.0, help="seconds")
+    parser.add_argument("--logs", type=Path, help="a folder for what the processes said")
+    given, extra = parser.parse_known_args()
+    until_s = monotonic() + given.until
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        waited([started(one, part, folder, extra) for one in given.workloads for part in PARTS], until_s)
+        if given.logs is not None:
+            given.logs.mkdir(parents=True, exist_ok=True)
+            for log in folder.glob("*.log"):
+                (given.logs / log.name).write_bytes(log.read_bytes())
+        given.results.parent.mkdir(parents=True, exist_ok=True)
+        with given.results.open("a") as file:
+            for row in rows(given.workloads, folder):
+                file.write(json.dumps(row) + "\n")
+                print(line(row))
+
+
+if __name__ == "__main__":
+    main()
