@@ -46,6 +46,16 @@ def test_infinities_that_eager_has_too_are_no_fault():
     assert judged(eager, eager.clone()).passed
 
 
+@pytest.mark.parametrize(("gradients", "share", "passes"), [(True, 1, True), (True, 8, False), (False, 1, False)])
+def test_a_parameter_may_be_off_where_an_optimizer_made_much_of_nearly_nothing(gradients, share, passes):
+    """In one element of a hundred and if its gradients are checked; of what has none, as a cache, in no element."""
+    eager = torch.randn(256)
+    candidate = eager.clone()
+    candidate[: 2 * share] += 1e-3
+    both = [{"bias": one, **({"gradient of bias": eager} if gradients else {})} for one in (eager, candidate)]
+    assert check(*map(seen, both), seen(both[0]), Numerics.SAME, None).passed is passes
+
+
 def test_integers_are_equal_or_wrong():
     assert judged(torch.arange(9), torch.arange(9)).passed
     assert "integers" in judged(torch.arange(9), torch.arange(9).flip(0)).reason
@@ -54,7 +64,7 @@ def test_integers_are_equal_or_wrong():
 def test_an_error_in_elements_that_nobody_looked_at_shows_in_the_size_of_the_whole():
     eager = torch.randn(1 << 20)
     candidate = eager.clone()
-    candidate[1::16] = 0  # of every sixteen the first is looked at
+    candidate[1::16] = 0  # of every 64 the first is looked at
     assert not judged(eager, candidate).passed
 
 
