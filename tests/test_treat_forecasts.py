@@ -1,5 +1,6 @@
 """What treatments promise, from Exams recorded on an H200 whose treated times are known."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,7 +62,17 @@ def test_fused_optimizer_of_bert_is_promised_what_was_measured():
 def test_compiling_gpt2_is_promised_what_was_measured():
     """67.6 → 26.9 ms, of which padding the vocabulary is a third."""
     assert forecast("compile", "gpt2").speedup == pytest.approx(67.6 / 26.9, rel=0.15)
-    assert forecast("compile-regions", "gpt2").speedup < 0.75 * forecast("compile", "gpt2").speedup
+    blocks = tuple(f"model:transformer.h.{layer}" for layer in range(12))
+    regions = TREATMENTS["compile-regions"].kind.forecast(known("gpt2"), blocks)
+    assert 1.2 < regions.speedup < 0.75 * forecast("compile", "gpt2").speedup
+
+
+def test_in_one_of_twelve_blocks_a_twelfth_can_be_fused():
+    one, every = (
+        known("gpt2").fusable_s(lambda op, block=block: block in op.module)
+        for block in (".transformer.h.3.", ".transformer.h.")
+    )
+    assert one == pytest.approx(every / 12, rel=0.1)
 
 
 def test_a_graphed_decode_has_nothing_more_to_gain_by_a_graph():
@@ -83,6 +94,14 @@ def test_merging_the_projections_of_a_decoded_token_saves_what_their_kernels_tak
     saved_s = 22 * (3.6 + 5.1 + 2.7) * 1e-6
     assert found.speedup == pytest.approx(step_s / (step_s - saved_s), rel=0.03)
     assert found.speedup < found.high < 1.5
+
+
+def test_of_products_that_nobody_claims_each_but_one_is_promised_the_shortest_kernel():
+    graphed = known("llama_decode")
+    nameless = replace(graphed.exam, kernels=tuple(replace(one, fused_from=None) for one in graphed.exam.kernels))
+    found = TREATMENTS["merged-projections"].kind.forecast(Chart(nameless, graphed.subject), projections())
+    saved_s = 22 * (2 + 1) * graphed.exam.ceilings.shortest_kernel_class_s["gemm"]
+    assert found.speedup == pytest.approx(graphed.exam.step_s / (graphed.exam.step_s - saved_s), rel=0.01)
 
 
 def test_int8_weights_of_a_decoded_token_promise_half_of_their_bytes():
