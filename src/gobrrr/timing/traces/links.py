@@ -99,8 +99,8 @@ def find_steps(trace: Trace, ran: Sequence[Launched]) -> Steps:
     columns = trace.columns
     marks = trace.named(trace.rows(SpanKind.ANNOTATION), STEP)
     stretches = sorted({(columns.start_us[row], columns.start_us[row] + columns.us[row]) for row in marks})
-    if stretches:
-        return _steps(trace, ran, _without_overlaps(stretches), "annotation")
+    if marked := _without_overlaps(stretches):
+        return _steps(trace, ran, marked, "annotation")
     periods = _periods(trace, ran)
     if periods:
         return _steps(trace, ran, periods, "period")
@@ -110,11 +110,8 @@ def find_steps(trace: Trace, ran: Sequence[Launched]) -> Steps:
 def _without_overlaps(stretches: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """From each start to the next: between two marks the host works for neither, but work it is."""
     starts = [start for start, _ in stretches]
-    return [
-        (start, follower)
-        for start, follower in zip(starts, [*starts[1:], stretches[-1][1]], strict=True)
-        if follower > start
-    ]
+    ends = [*starts[1:], *(end for _, end in stretches[-1:])]
+    return [(start, follower) for start, follower in zip(starts, ends, strict=True) if follower > start]
 
 
 def _whole(trace: Trace) -> tuple[float, float]:
