@@ -27,10 +27,6 @@ TINY = 1e-30
 SLACK = 1e-5
 """Of the tensor's own size: an error nobody needs to explain in fp32, where eager happens to be exact."""
 
-MAGNIFIED = 0.01
-"""Of a parameter's elements: an optimizer that divides a gradient by its own size makes much of what is nearly zero.
-So of what has gradients, which are checked for themselves, the worst so many do not count."""
-
 EPSILONS = {"float64": 2**-52, "float32": 2**-23, "bfloat16": 2**-8, "float16": 2**-11}
 """Of a type: what rounding one number costs at most, relative to it."""
 
@@ -75,11 +71,7 @@ def check(
     for name, base in eager.items():
         if (wrong := _unlike(base, candidate.get(name))) is not None:
             return Check(cls.value, None, passed=False, worst=name, reason=f"{name}: {wrong}", weak=reference is None)
-    errors = {
-        name: Error.of(base, candidate[name], truth.get(name), MAGNIFIED if f"gradient of {name}" in eager else 0.0)
-        for name, base in eager.items()
-        if not base.exact
-    }
+    errors = {name: Error.of(base, candidate[name], truth.get(name)) for name, base in eager.items() if not base.exact}
     usual = _usual(errors)
     relative = {name: error.own / max(error.size, usual[name].size, TINY) for name, error in errors.items()}
     worst = max(relative, key=relative.__getitem__, default=None)
@@ -137,14 +129,13 @@ class Error:
     """By how much the sizes of the whole tensors differ, over the root of their elements' number."""
 
     @classmethod
-    def of(cls, base: Seen, seen: Seen, truth: Seen | None, but: float = 0.0) -> "Error":
-        """Of all elements but the worst so many."""
+    def of(cls, base: Seen, seen: Seen, truth: Seen | None) -> "Error":
         right = base if truth is None else truth
         size = _rms(right.values)
         return cls(
             size=size,
-            own=_rms(seen.values - right.values, but),
-            eagers=_rms(base.values - right.values, but),
+            own=_rms(seen.values - right.values),
+            eagers=_rms(base.values - right.values),
             rounding=EPSILONS.get(base.dtype, EPSILONS["float32"]) * size,
             factor=factor(base),
             norms_apart=abs(seen.norm - right.norm) / math.sqrt(max(1, base.elements)),
@@ -190,11 +181,9 @@ def factor(base: Seen) -> float:
     return FACTOR_HALF if base.dtype in ("bfloat16", "float16") else FACTOR
 
 
-def _rms(values: "torch.Tensor", but: float = 0.0) -> float:
-    """Of the finite ones, without the largest so many: of a hundredth at least one, of nothing none."""
-    squares = values[values.isfinite()].square()
-    kept = squares.numel() - math.ceil(but * squares.numel())
-    return float(squares.sort().values[:kept].mean().sqrt() if but else squares.mean().sqrt()) if kept > 0 else 0.0
+def _rms(values: "torch.Tensor") -> float:
+    finite = values[values.isfinite()]
+    return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
 
 
 def check_distribution(eager: Sequence[Observation], candidate: Sequence[Observation], cls: Numerics) -> Check:
