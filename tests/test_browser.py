@@ -5,6 +5,7 @@ those of the documentation anew.
 """
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +26,9 @@ pytest.importorskip("vl_convert", reason="no vl-convert-python, which brings the
 
 from gobrrr.report.pages import comparison, lab, predictions, step, treatment  # noqa: E402 (only where they can be seen)
 
+expect = playwright.expect
 SCREENSHOTS = os.environ.get("SCREENSHOTS")
 SIZES = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
-ALL_DRAWN = "() => [...document.querySelectorAll('.chart')].every((chart) => chart.dataset.drawn)"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,11 @@ def browser() -> Iterator[object]:
 
 
 class Visit:
-    """A page that is open, with all that went wrong on it."""
+    """A page that is open, with all that went wrong on it.
+
+    What comes a moment later is awaited by `expect` alone: `wait_for_function` evaluates its text in the page as soon
+    as it has to look twice, which the pages' own policy forbids.
+    """
 
     def __init__(self, browser, path: Path, scheme: str, size: str) -> None:
         self.context = browser.new_context(viewport=SIZES[size], color_scheme=scheme, offline=True)
@@ -59,8 +64,11 @@ class Visit:
     def draw_all(self) -> None:
         for chart in self.page.query_selector_all(".chart"):
             chart.scroll_into_view_if_needed()
-        self.page.wait_for_function(ALL_DRAWN)
+        self.all_drawn()
         self.page.evaluate("scrollTo(0, 0)")
+
+    def all_drawn(self) -> None:
+        expect(self.page.locator(".chart:not([data-drawn])")).to_have_count(0)
 
     def text(self, selector: str) -> str:
         return self.page.inner_text(selector)
@@ -180,11 +188,12 @@ def test_hovering_names_what_is_under_the_pointer(visit, bert_page):
     one.page.locator("#timeline").scroll_into_view_if_needed()
     box = one.page.locator("#timeline canvas").bounding_box()
     one.page.mouse.move(box["x"] + box["width"] * 0.95, box["y"] + 65)
-    one.page.wait_for_function("document.querySelector('#tip').innerText.includes('of the step')")
+    tip = one.page.locator("#tip")
+    expect(tip).to_contain_text("of the step")
     one.page.mouse.move(box["x"] + box["width"] * 0.91, box["y"] + 65)
-    one.page.wait_for_function("document.querySelector('#tip').innerText.includes('waits for the host to ask for')")
+    expect(tip).to_contain_text("waits for the host to ask for")
     one.page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 20)
-    one.page.wait_for_function("document.querySelector('#tip').innerText.startsWith('backward')")
+    expect(tip).to_have_text(re.compile("^backward"))
 
 
 def test_an_op_leads_to_its_finding_by_keyboard_alone(visit, bert_page):
@@ -208,7 +217,7 @@ def test_search_and_filters_narrow_table_and_roofline_alike(visit, bert_page):
     assert set(one.column(1)) == {"addmm"}
     assert 0 < one.bubbles() < everything
     one.page.click("button[type=reset]")
-    one.page.wait_for_function(f"document.querySelector('#roofline').dataset.bubbles == {everything}")
+    expect(one.page.locator("#roofline")).to_have_attribute("data-bubbles", str(everything))
     one.page.click(".chip[data-regime=bandwidth]")
     one.page.select_option("#phase", "optimizer")
     assert set(one.column(8)) == {"optimizer"}
@@ -255,7 +264,7 @@ def test_the_timeline_zooms_by_wheel_and_by_button_and_comes_back(visit, bert_pa
     box = one.page.locator("#timeline canvas").bounding_box()
     one.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
     one.page.mouse.wheel(0, -300)
-    one.page.wait_for_function(f"{shown} !== '{half}'")
+    expect(one.page.locator("#timeline")).not_to_have_attribute("data-shown", half)
     assert whole != half
     one.page.click("[data-zoom='0']")
     assert one.page.evaluate(shown) == whole
@@ -285,6 +294,6 @@ def test_it_prints_with_everything_open(visit, bert_page, tmp_path):
     one = visit(bert_page)
     one.page.emulate_media(media="print")
     one.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    one.page.wait_for_function(ALL_DRAWN)
+    one.all_drawn()
     assert one.page.evaluate("[...document.querySelectorAll('details')].every((one) => one.open)")
     assert len(one.page.pdf()) > 10_000
