@@ -5,11 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gobrrr.treat.treatments  # noqa: F401 (registers them)
+from gobrrr.treat.edit import attribute, swap_on
 from gobrrr.treat.numerics import check, check_distribution
-from gobrrr.treat.observe import seen
-from gobrrr.treat.subject import subject_of
-from gobrrr.treat.treatment import Numerics
-from gobrrr.treat.verify import truth
+from gobrrr.treat.observe import gradients, seen
+from gobrrr.treat.subject import Course, subject_of
+from gobrrr.treat.treatment import TREATMENTS, Dose, Numerics
+from gobrrr.treat.verify import SEEDS, truth, verified
 from gobrrr.workload import Workload
 
 
@@ -114,3 +116,41 @@ def test_sums_in_another_order_are_no_chance():
 
 def test_little_noise_on_purpose_is():
     assert not truth(subject_of(lambda: sums(torch.nn.Linear, 1e-3))).repeats
+
+
+class Kink(torch.nn.Module):
+    """ReLUs around zero; the last one's input is the nearest."""
+
+    def __init__(self, nearest: float) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.cat([torch.linspace(0.5, 1.5, 200), torch.tensor([1 + nearest])]))
+        self.in_another_order = self.forgets_the_last = False
+
+    def forward(self, x):
+        tiny = 2.0**-26
+        near = self.weight + tiny - 1 if self.in_another_order else self.weight - 1 + tiny
+        if self.forgets_the_last:
+            near = torch.cat([near[:-1], near[-1:].detach()])
+        return x * near.relu()
+
+
+def kinked(nearest: float, treated: str):
+    """A step, what is right of it, and the step as it is when that much about it is another."""
+    model = Kink(nearest)
+    found = subject_of(lambda: Workload(model, torch.ones(201), loss=torch.sum))
+    known = truth(found)
+    found.courses.append(Course(Dose(TREATMENTS["compile"], ()), swap_on([attribute(model, treated, value=True)])))
+    return found, known
+
+
+def test_what_rounding_alone_turns_over_is_no_mistake():
+    """In fp32 1 + tiny - 1 is 0, and the ReLU's gradient with it."""
+    found, known = kinked(nearest=0.0, treated="in_another_order")
+    turned = gradients(found, found.step, SEEDS[0])
+    assert turned["gradient of model.weight"].values[-1] == 0 != known.exact[0]["gradient of model.weight"].values[-1]
+    assert verified(found, known, found.plan).passed
+
+
+def test_the_same_where_rounding_could_not_is_one():
+    found, known = kinked(nearest=0.001, treated="forgets_the_last")
+    assert "gradient of model.weight: off" in verified(found, known, found.plan).reason

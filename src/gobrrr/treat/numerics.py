@@ -64,14 +64,26 @@ Observation = Mapping[str, Seen]
 
 
 def check(
-    eager: Observation, candidate: Observation, reference: Observation | None, cls: Numerics, allowed: str | None
+    eager: Observation,
+    candidate: Observation,
+    reference: Observation | None,
+    cls: Numerics,
+    allowed: str | None,
+    shaken: Sequence[Observation] = (),
 ) -> Check:
-    """All tensors that eager shows, the worst named."""
+    """All tensors that eager shows, the worst named.
+
+    Shaken is the reference from numbers that differ by rounding: what that alone moves is no mistake.
+    """
     truth = reference or {}
     for name, base in eager.items():
         if (wrong := _unlike(base, candidate.get(name))) is not None:
             return Check(cls.value, None, passed=False, worst=name, reason=f"{name}: {wrong}", weak=reference is None)
-    errors = {name: Error.of(base, candidate[name], truth.get(name)) for name, base in eager.items() if not base.exact}
+    errors = {
+        name: Error.of(base, candidate[name], truth.get(name), [one[name] for one in shaken])
+        for name, base in eager.items()
+        if not base.exact
+    }
     usual = _usual(errors)
     relative = {name: error.own / max(error.size, usual[name].size, TINY) for name, error in errors.items()}
     worst = max(relative, key=relative.__getitem__, default=None)
@@ -124,19 +136,21 @@ class Error:
     eagers: float
     """Of eager; without a reference there is none but rounding."""
     rounding: float
+    """Of its own numbers; or, if more, what rounding moves where the step turns on it: a ReLU near zero, a maximum."""
     factor: float
     norms_apart: float
     """By how much the sizes of the whole tensors differ, over the root of their elements' number."""
 
     @classmethod
-    def of(cls, base: Seen, seen: Seen, truth: Seen | None) -> "Error":
+    def of(cls, base: Seen, seen: Seen, truth: Seen | None, shaken: Sequence[Seen] = ()) -> "Error":
         right = base if truth is None else truth
         size = _rms(right.values)
+        moved = max((_rms(one.values - right.values) for one in shaken), default=0.0)
         return cls(
             size=size,
             own=_rms(seen.values - right.values),
             eagers=_rms(base.values - right.values),
-            rounding=EPSILONS.get(base.dtype, EPSILONS["float32"]) * size,
+            rounding=max(EPSILONS.get(base.dtype, EPSILONS["float32"]) * size, moved),
             factor=factor(base),
             norms_apart=abs(seen.norm - right.norm) / math.sqrt(max(1, base.elements)),
         )

@@ -20,6 +20,9 @@ Watched: TypeAlias = Mapping[str, Callable[[], "torch.Tensor"]]
 SAMPLE = 1 << 14
 """Elements of a tensor that are kept, evenly spread: enough for its error, and of its whole the size is kept too."""
 
+SHAKE = 8
+"""Roundings of each number, as many ops leave them: what lies nearer than that to a turning is turned."""
+
 STEPS = 2
 """Whose effect is observed: of what is frozen by mistake, as a count of steps in a captured graph, two show it."""
 
@@ -191,12 +194,15 @@ def redraw(inputs: "list[torch.Tensor]", seed: int) -> None:
 
 
 def exact_observation(
-    subject: Subject, seed: int, watched: Watched, *, random: int | None = None
+    subject: Subject, seed: int, watched: Watched, *, random: int | None = None, shake: int | None = None
 ) -> Observation | None:
-    """Effects and gradients of the same step computed in fp64; None where it does not run so."""
+    """Effects and gradients of the same step computed in fp64; None where it does not run so.
+
+    Shaken, it begins with numbers that differ from its own by what rounding does, drawn by that seed.
+    """
     try:
         with preserved(subject.origin):
-            widen(subject)
+            widen(subject, shake)
             return {**observed(subject, seed, watched, random=random), **gradients(subject, subject.step, seed)}
     except (RuntimeError, TypeError, ValueError):
         return None
@@ -216,10 +222,15 @@ def _effects(subject: Subject, watched: Watched) -> dict[str, Seen]:
     return found | seen({name: find() for name, find in watched.items()})
 
 
-def widen(subject: Subject) -> None:
+def widen(subject: Subject, shake: int | None = None) -> None:
     """Every floating tensor of more than one number that the step reaches, in fp64."""
     import torch
 
+    generator = torch.Generator().manual_seed(shake or 0)
     for thing in reached(subject.origin):
         if isinstance(thing, torch.Tensor) and thing.is_floating_point() and thing.dim() and _plain(thing):
+            rounding = SHAKE * torch.finfo(thing.dtype).eps
             thing.data = thing.data.double()
+            if shake is not None:
+                noise = torch.randn(thing.shape, generator=generator, dtype=torch.float64).to(thing.device)
+                thing.data *= 1 + rounding * noise

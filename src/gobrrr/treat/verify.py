@@ -14,6 +14,7 @@ from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Numerics, Plan, graphless
 
 SEEDS = (11, 23, 47)
+SHAKES = (3, 5, 7, 13)
 DRAWS = tuple(range(101, 109))
 
 
@@ -77,19 +78,35 @@ def verified(subject: Subject, known: Truth, doses: Plan) -> Check:
 
 
 def _exactly(subject: Subject, known: Truth, cls: Numerics, allowed: str | None) -> Iterator[Check]:
-    """Gradients below a graph, for what it captured keeps its own to itself; effects with it."""
+    """Gradients below a graph, for what it captured keeps its own to itself; effects with it.
+
+    Where one draw is off, it is asked what rounding alone would move there. One ReLU that is zero but for rounding, of
+    millions, is turned over in one way of computing and not in the other, and takes with it a thousandth of a gradient.
+    """
     with without_dropout(subject) as has_dropout:
-        with _below_graph(subject):
+        with _ended(subject, keep=len(graphless(subject.plan))):
             made = [gradients(subject, subject.step, seed) for seed in SEEDS]
         with _recaptured(subject, has_dropout):
             done = [observed(subject, seed, known.watched) for seed in SEEDS]
-    for eager, exact, own, effects in zip(known.eager, known.exact, made, done, strict=True):
-        yield check(eager, {**own, **effects}, exact, cls, allowed)
+        for seed, eager, exact, own, effects in zip(SEEDS, known.eager, known.exact, made, done, strict=True):
+            found = check(eager, {**own, **effects}, exact, cls, allowed)
+            if not found.passed and exact is not None and allowed is None:
+                shaken = _shaken(subject, seed, known.watched)
+                found = check(eager, {**own, **effects}, exact, cls, allowed, shaken)
+            yield found
+
+
+def _shaken(subject: Subject, seed: int, watched: Watched) -> list[Observation]:
+    """What is right, from numbers that differ by rounding, of the step as it came."""
+    with _ended(subject, keep=0):
+        tried = [exact_observation(subject, seed, watched, shake=shake) for shake in SHAKES]
+    return [one for one in tried if one is not None]
 
 
 @contextmanager
-def _below_graph(subject: Subject) -> Iterator[None]:
-    ended = subject.end(len(graphless(subject.plan)))
+def _ended(subject: Subject, keep: int) -> Iterator[None]:
+    """With the first so many courses alone."""
+    ended = subject.end(keep)
     try:
         yield
     finally:
