@@ -54,6 +54,30 @@ def test_a_graph_leaves_no_more_than_the_kernels():
     assert found.high == pytest.approx(case.exam.step_s / case.busy_s)
 
 
+def rated(**rates: float) -> Chart:
+    """A chain of products as if they had been in fp32, on a device with these rates."""
+    told = known("matmul_chain")
+    exam, program = told.exam, told.exam.program
+    works = [op.work and replace(op.work, matrix={"fp32": sum(op.work.matrix.values())}) for op in program.ops]
+    ops = tuple(
+        replace(op, work=work) if op.cls is OpClass.CONTRACTION else op
+        for op, work in zip(program.ops, works, strict=True)
+    )
+    ceilings = replace(exam.ceilings, matmul_flops_per_s=rates)
+    return Chart(replace(exam, program=replace(program, ops=ops), ceilings=ceilings), told.subject)
+
+
+@pytest.mark.parametrize(("name", "mode"), [("bf16-autocast", "bf16"), ("tf32", "tf32")])
+def test_another_type_is_for_devices_that_multiply_faster_in_it(name, mode):
+    """A Xeon without units for bf16 supports it all the same: 14 GFLOP/s beside 302 in fp32."""
+    kind = TREATMENTS[name].kind
+    assert kind.forecast(rated(fp32=50e12, **{mode: 400e12}), ("model:",)).high > 1
+    with pytest.raises(Unfit, match=r"no units for \w+: .* 14\.2 GFLOP/s in it, at 302 GFLOP/s in fp32"):
+        kind.forecast(rated(fp32=302e9, **{mode: 14.2e9}), ("model:",))
+    with pytest.raises(Unfit, match="not measured"):
+        kind.forecast(rated(fp32=302e9), ("model:",))
+
+
 def test_fused_optimizer_of_bert_is_promised_what_was_measured():
     """92.6 → 71.7 ms."""
     assert forecast("fused-optimizer", "bert_large").speedup == pytest.approx(92.6 / 71.7, rel=0.15)

@@ -257,9 +257,12 @@ def test_what_changes_numbers_has_to_be_allowed():
 
 def test_no_trial_begins_after_the_budget():
     ward = Ward(factors={"good": 0.5, "other": 0.5})
-    search = searched(ward, made(ward, "good", predicted=3.0), made(ward, "other"), budget_s=20)
+    others = made(ward, "other"), made(ward, "another", predicted=1.5)
+    search = searched(ward, made(ward, "good", predicted=3.0), *others, budget_s=20)
     assert names(search.kept) == ["good"]
-    assert search.passed_over["other"][1] == "the budget is spent"
+    assert search.passed_over == {
+        name: (bound, "the budget is spent") for name, bound in (("other", 2.0), ("another", 1.5))
+    }
 
 
 def test_what_is_risky_is_rehearsed_and_its_failure_is_the_reason():

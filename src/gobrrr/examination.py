@@ -61,10 +61,12 @@ def examine(
     *,
     batch_test: bool = False,
     effort: StepEffort | None = None,
+    modes: Iterable[str] = (),
 ) -> Exam:
     """Counts a step, times it without a profiler, then records it with one, and puts everything back.
 
-    The batch test comes last: if twice the batch cannot be run, the Exam says why and holds all the rest.
+    Of matrix products in modes that it does not use, but might, the ceilings are measured too. The batch test comes
+    last: if twice the batch cannot be run, the Exam says why and holds all the rest.
     """
     stages, started = 6 if batch_test else 5, compiler_events.mark()
     progress(1, stages, "building the workload")
@@ -78,7 +80,7 @@ def examine(
         clock = DeviceClock(one_device(counted.program.ops))
         varies = _varies(step, counted.program)
         progress(3, stages, "measuring the ceilings it needs")
-        ceilings = measured(clock.device, only=needed_probes(counted.program))
+        ceilings = measured(clock.device, only=needed_probes(counted.program, modes))
         progress(4, stages, "timing the step")
         effort = effort or _effort(clock)
         retries = allocation_retries(clock.device)
@@ -196,12 +198,13 @@ def _varies(program: Program) -> Steps[str | None]:
     return sentence
 
 
-def needed_probes(program: Program) -> list[str]:
-    """The ceilings that this program's floors are made of, and no others.
+def needed_probes(program: Program, modes: Iterable[str] = ()) -> list[str]:
+    """The ceilings that this program's floors are made of, or would be in other modes, and no others.
 
     What no probe measures, as products of integers, has no ceiling, and what is made of it no floor.
     """
-    wanted = dict.fromkeys(("dram", "cache", "shortest_kernel", "dispatch", *_arithmetic_probes(program)))
+    might = (f"matmul.{mode}" for mode in modes)
+    wanted = dict.fromkeys(("dram", "cache", "shortest_kernel", "dispatch", *_arithmetic_probes(program), *might))
     return [name for name in wanted if name in PROBES]
 
 

@@ -1,7 +1,8 @@
 """What another precision can gain, from an Exam."""
 
+from gobrrr import units
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.treatment import Forecast
+from gobrrr.treat.treatment import Forecast, Unfit
 from gobrrr.work.op import Op, OpClass
 
 LIKELY = 0.7
@@ -10,12 +11,27 @@ LIKELY = 0.7
 
 def faster_products(chart: Chart, mode: str, *, moved: float = 0.0) -> Forecast:
     """Products as much faster as this device multiplies in that mode, and so much less time for all else."""
-    rates = chart.exam.ceilings.matmul_flops_per_s
-    gain = 1 - rates["fp32"] / rates[mode] if rates.get("fp32") and rates.get(mode) else 0.0
+    gain = _gain(chart, mode)
     products_s = sum(one.seconds for one in chart.kernels(_multiplies_fp32))
     others_s = sum(one.seconds for one in chart.case.kernels) - products_s
-    most_s = max(0.0, gain) * products_s + moved * others_s
+    most_s = gain * products_s + moved * others_s
     return chart.forecast(device_s=LIKELY * most_s, most_device_s=most_s)
+
+
+def _gain(chart: Chart, mode: str) -> float:
+    """Of a product's time, by the measured rates: a device may support a type and compute it by way of another."""
+    rates = chart.exam.ceilings.matmul_flops_per_s
+    usual, other = rates.get("fp32"), rates.get(mode)
+    if not usual or not other:
+        raise Unfit(f"this device was not measured to multiply in {mode}")
+    if other <= usual:
+        raise Unfit(
+            f"this device has no units for {mode}: it multiplies at {units.flops_per_s(other)} in it, "
+            f"at {units.flops_per_s(usual)} in fp32"
+        )
+    if not any(map(_multiplies_fp32, chart.ops)):
+        raise Unfit("it multiplies nothing in fp32")
+    return 1 - usual / other
 
 
 def _multiplies_fp32(op: Op) -> bool:

@@ -68,7 +68,8 @@ class Search:
             if best is not None:
                 self._keep(best)
         if rivals and self._is_spent():
-            self.passed_over |= {one.dose.treatment.name: (one.forecast.high, "the budget is spent") for one in rivals}
+            left = {one.dose.treatment.name: (one.forecast.high, "the budget is spent") for one in self._candidates()}
+            self.passed_over |= left
 
     # **** choosing ****
 

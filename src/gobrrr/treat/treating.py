@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -56,22 +57,24 @@ def treat(
     subject = subject_of(factory)
     clock = clock or DeviceClock(subject.device)
     effort = effort or (CPU_STEP_EFFORT if subject.device == "cpu" else CUDA_STEP_EFFORT)
+    allowed = frozenset(allow)
     began_s = clock.now_s()
     with preserved(subject.origin) as ours, stdout_spared(), patient_compiler(), rehearsals(target) as rehearse:
         for _ in range(WARM_UP):
             blamed(subject.run, "the step")
         say("examining the step as it is")
-        exam = examine(lambda: subject.origin, target, effort=effort)
+        looked = partial(examine, target=target, effort=effort, modes=sorted(allowed))
+        exam = looked(lambda: subject.origin)
         say("computing what is right, in fp64 where that runs")
         known = truth(subject)
         bench = Bench(subject, clock, effort, known, rehearse, _floors(exam), ours.device_bytes)
         search = Search(
             bench,
             exam,
-            lambda: _examined(subject, target, effort),
+            lambda: _examined(subject, looked),
             say,
             tuple(TREATMENTS.values()),
-            frozenset(allow),
+            allowed,
             began_s + budget_s,
         )
         before_bytes = peak_bytes(subject, ours.device_bytes)
@@ -84,9 +87,9 @@ def treat(
             subject.end()
 
 
-def _examined(subject: Subject, target: str, effort: StepEffort) -> Exam:
+def _examined(subject: Subject, looked: Callable[[Callable[[], Any]], Exam]) -> Exam:
     with preserved(subject.origin):
-        return examine(lambda: subject.run, target, effort=effort)
+        return looked(lambda: subject.run)
 
 
 def _floors(exam: Exam) -> Callable[[Plan], float | None]:

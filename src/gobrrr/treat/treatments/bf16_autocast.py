@@ -25,10 +25,6 @@ class Bf16Autocast:
     def sites(self, chart: Chart) -> tuple[str, ...]:
         if not chart.subject.models:
             raise Unfit("the step has no model")
-        if not has_bf16(chart.subject.device):
-            raise Unfit("this device has no units for bf16: it would be slower")
-        if not any(op.work is not None and "fp32" in op.work.matrix for op in chart.ops):
-            raise Unfit("it multiplies nothing in fp32")
         return tuple(f"{root}:" for root in chart.subject.models)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
@@ -52,12 +48,3 @@ def autocast(forward: Callable[..., Any], device: str) -> Callable[..., Any]:
             return forward(*args, **kwargs)
 
     return run
-
-
-def has_bf16(device: str) -> bool:
-    """Units for it, not only a way to compute it: a CPU without them is 13 to 300 times slower in bf16."""
-    import torch
-
-    if device.startswith("cuda"):
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return device == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001 (no public name)

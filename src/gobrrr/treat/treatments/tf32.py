@@ -6,7 +6,7 @@ from gobrrr.treat.chart import Chart
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.precision import faster_products
 from gobrrr.treat.subject import Subject
-from gobrrr.treat.treatment import Forecast, Numerics, Stage, Unfit, treatment
+from gobrrr.treat.treatment import Forecast, Numerics, Stage, treatment
 
 
 @treatment(
@@ -21,10 +21,7 @@ from gobrrr.treat.treatment import Forecast, Numerics, Stage, Unfit, treatment
 )
 class TF32:
     def sites(self, chart: Chart) -> tuple[str, ...]:
-        if not chart.is_cuda or "tf32" not in chart.exam.ceilings.matmul_flops_per_s:
-            raise Unfit("this device was not measured to have TF32")
-        if not any(op.work is not None and "fp32" in op.work.matrix for op in chart.ops):
-            raise Unfit("it multiplies nothing in fp32")
+        del chart
         return ("torch",)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
