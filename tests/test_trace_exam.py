@@ -11,6 +11,8 @@ from gobrrr.diagnose.diagnosis import Diagnosis, diagnose
 from gobrrr.errors import BadInput
 from gobrrr.exam import Exam
 from gobrrr.machine.elsewhere import MEMORY, ceilings_of
+from gobrrr.report.examined import Examined
+from gobrrr.report.lanes import lanes_view
 from gobrrr.timing.traces.columns import Tables
 from gobrrr.timing.traces.decode import chunk_of_events
 from gobrrr.timing.traces.replay import USUAL_LAUNCH_S, slowness
@@ -118,6 +120,19 @@ def test_kernels_of_a_graph_have_classes_and_no_work(tmp_path):
     assert made.quality.graph_share == 1
     assert made.coverage["unknown"] == 1
     assert made.idle_s < 0.3 * made.step_s
+
+
+def test_one_kernel_of_two_ops_without_shapes_is_a_row_of_each_and_a_bar_in_its_row(tmp_path):
+    tape = Tape()
+    tape.step(0, 0.0, 100.0)
+    for place, name in enumerate(("aten::cumsum", "mine::scan")):
+        tape.op(name, 40.0 * place, 30.0)
+        tape.launch("scan_kernel", 40.0 * place + 5, 40.0 * place + 12, 10.0)
+    exam = examine_trace(tape.save(tmp_path / "t.json"))
+    made = diagnose(exam)
+    assert {row.fused_from for row in made.ops} == {("aten::cumsum",), ("mine::scan",)}
+    bars = [bar.op for bar in lanes_view(Examined(exam, made)).bars if bar.kind == "kernel"]
+    assert bars == [0, 1]
 
 
 def test_of_several_devices_the_busiest_is_diagnosed_and_the_others_are_mentioned(tmp_path):

@@ -58,12 +58,12 @@ def _class_row(group: list[Attributed], busy_s: float) -> ClassRow:
 
 
 def op_rows(kernels: Iterable[Attributed], exam: Exam) -> tuple[OpRow, ...]:
-    """Grouped by name, shapes, types, module, phase and line; the longest first."""
+    """Grouped by name, what it does of the program, shapes, types, module, phase and line; the longest first."""
     groups: dict[tuple[object, ...], list[Attributed]] = defaultdict(list)
     for one in kernels:
         op = one.op
         looks = None if op is None else (tuple(ref[2::2] for ref in op.inputs), op.module, op.phase, op.source)
-        groups[one.kernel.name, looks].append(one)
+        groups[one.kernel.name, _program_names(one.kernel, op, exam), looks].append(one)
     return tuple(sorted((_op_row(group, exam) for group in groups.values()), key=lambda row: -row.seconds))
 
 
