@@ -14,13 +14,13 @@ PAPERS = 9
 
 @dataclass(frozen=True, slots=True)
 class FactoryView:
-    bytes: float
+    bytes: float | None
     """That left the warehouse."""
     bytes_per_s: float | None
     """While the device was busy."""
     road_bytes_per_s: float | None
     """What the road can carry."""
-    flops: float
+    flops: float | None
     flops_per_s: float | None
     floor_flops_per_s: float | None
     """What the factory floor can do, in the mode that most of the work asks for."""
@@ -43,10 +43,10 @@ def factory_view(exam: Exam, diagnosis: Diagnosis) -> FactoryView:
     busy_s = diagnosis.busy_s
     return FactoryView(
         bytes=diagnosis.bytes,
-        bytes_per_s=diagnosis.bytes / busy_s if busy_s else None,
+        bytes_per_s=_rate(diagnosis.bytes, busy_s),
         road_bytes_per_s=exam.ceilings.dram_bytes_per_s,
         flops=diagnosis.flops,
-        flops_per_s=diagnosis.flops / busy_s if busy_s else None,
+        flops_per_s=_rate(diagnosis.flops, busy_s),
         floor_flops_per_s=None if mode is None else exam.ceilings.matmul_flops_per_s.get(mode),
         mode=mode,
         orders=len(exam.kernels),
@@ -57,6 +57,10 @@ def factory_view(exam: Exam, diagnosis: Diagnosis) -> FactoryView:
         machines=_drawn(shares["compute"], MACHINES),
         papers=_drawn(shares["overhead"], PAPERS),
     )
+
+
+def _rate(amount: float | None, seconds: float) -> float | None:
+    return None if amount is None or not seconds else amount / seconds
 
 
 def _drawn(share: float, most: int) -> int:
