@@ -116,10 +116,12 @@ def _modules(view: StepView) -> Iterator[RenderableType]:
         return
     table = _table("longest modules", "time", "of busy", "of floor", "regime", "kernels")
     table.columns[4].justify = "left"
+    for column in table.columns[1:]:
+        column.no_wrap = True
     for line in (line for line in view.modules if line in longest):
         often = f" × {line.modules}" if line.modules > 1 else ""
         table.add_row(
-            Text(f"{'  ' * line.depth}{line.label}{often}"),
+            Text(f"{'  ' * line.depth}{line.label}{often}", no_wrap=True, overflow="ellipsis"),
             units.seconds(line.seconds),
             units.percent(line.share, 0),
             units.percent(line.of_floor, 0),
