@@ -33,7 +33,7 @@ from gobrrr.timing.traces.replay import (
     slowness,
 )
 from gobrrr.timing.traces.source import Source
-from gobrrr.timing.traces.spans import spans_of
+from gobrrr.timing.traces.spans import lane_number, spans_of
 from gobrrr.work.kernel_names import is_communication
 from gobrrr.work.op import CountedBy, Op, Phase
 from gobrrr.work.recorded_ops import has_torch, unknown_op
@@ -235,6 +235,7 @@ def _host_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str)
         syncs=None,
         peak_memory_bytes=trace.peak_bytes,
         gpu_util_percent=None,
+        gap_before_s=min((one.start_s for one in kernels), default=None),
         quality=Quality(
             linked_share=None,
             steady=True,
@@ -285,7 +286,7 @@ def _host_kernel(trace: Trace, row: int, step: Step, place: int) -> Kernel:
         start_s=(columns.start_us[row] - step.start_us) * 1e-6,
         seconds=(end_us - columns.start_us[row]) * 1e-6,
         kind=kind,
-        stream=columns.lane[row],
+        stream=lane_number(trace.lanes[columns.lane[row]][1], columns.lane[row]),
         launched_s=None,
         fused_from=None,
         op=place,

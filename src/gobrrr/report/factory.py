@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from gobrrr.diagnose.diagnosis import Diagnosis
+from gobrrr import units
+from gobrrr.diagnose.diagnosis import MOST_UNCOUNTED, Diagnosis
 from gobrrr.diagnose.regime import Regime
 from gobrrr.exam import Exam
 
@@ -35,18 +36,22 @@ class FactoryView:
     machines: int
     papers: int
     """How many are drawn."""
+    note: str | None
+    """What is in none of the houses, if it is much."""
 
 
 def factory_view(exam: Exam, diagnosis: Diagnosis) -> FactoryView:
     shares = {regime.value: diagnosis.seconds[regime] / diagnosis.step_s for regime in Regime}
     mode = _mode(exam)
     busy_s = diagnosis.busy_s
+    known = diagnosis.seconds["uncounted"] <= MOST_UNCOUNTED * busy_s  # else the little that is would pass for all
+    moved, flops = (diagnosis.bytes, diagnosis.flops) if known else (None, None)
     return FactoryView(
-        bytes=diagnosis.bytes,
-        bytes_per_s=_rate(diagnosis.bytes, busy_s),
+        bytes=moved,
+        bytes_per_s=_rate(moved, busy_s),
         road_bytes_per_s=exam.ceilings.dram_bytes_per_s,
-        flops=diagnosis.flops,
-        flops_per_s=_rate(diagnosis.flops, busy_s),
+        flops=flops,
+        flops_per_s=_rate(flops, busy_s),
         floor_flops_per_s=None if mode is None else exam.ceilings.matmul_flops_per_s.get(mode),
         mode=mode,
         orders=len(exam.kernels),
@@ -56,6 +61,7 @@ def factory_view(exam: Exam, diagnosis: Diagnosis) -> FactoryView:
         trucks=_drawn(shares["bandwidth"], TRUCKS),
         machines=_drawn(shares["compute"], MACHINES),
         papers=_drawn(shares["overhead"], PAPERS),
+        note=None if known else f"{units.percent(shares['uncounted'], 0)} of the step is work that nobody counted",
     )
 
 

@@ -31,6 +31,11 @@ _SEEN = {
     "windows": ("step", "without a profiler"),
     "replayed": ("recorded step", "without what recording cost"),
 }
+_TICK_OF_A_STEP = "Each tick is a recorded step; the band is the 95 % interval of the median."
+_TICKS = {
+    "windows": "Each tick is a window of steps; the band is the 95 % interval of the median.",
+    "replayed": "Each tick is a recorded step, played again; the band is what recording may have cost, most to least.",
+}
 _ENGINE = "autograd::engine::evaluate_function: "
 """Before the name of a backward op, where its trace holds nothing further in."""
 
@@ -169,6 +174,8 @@ class StepView:
     """What was seen and what it means."""
     measured: tuple[str, ...]
     """How: sentences."""
+    ticks: str
+    """What a tick and the band mean, where step times are drawn."""
     doubts: tuple[str, ...]
 
 
@@ -198,6 +205,7 @@ def step_view(diagnosis: Diagnosis) -> StepView:
         nothing=_nothing(diagnosis),
         batch_test=None if test is None else (_batch_test(test), test.explanation),
         measured=tuple(_measured(diagnosis)),
+        ticks=_TICKS.get(diagnosis.step_s_method, _TICK_OF_A_STEP),
         doubts=tuple(plain(warning, MOST_EVIDENCE) for warning in (*diagnosis.quality.warnings, *_blind(diagnosis))),
     )
 
