@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.diagnose.rows import layers_as_one
+from gobrrr.machine.elsewhere import ceilings_of
 from gobrrr.report.bubbles import roofline_view
 from gobrrr.report.factory import MACHINES, factory_view
 from gobrrr.report.lanes import lanes_view
@@ -102,6 +103,12 @@ def test_roofs_too_close_for_a_name_each_share_one():
     labels = [line.label for line in roofline_view(bert().exam, ()).ceilings if not line.slope]
     assert "vector fp32 64.9 TFLOP/s · fp32 49.5 TFLOP/s" in labels
     assert "" in labels
+
+
+def test_roofs_that_are_equal_share_a_number():
+    ceilings, _ = ceilings_of("NVIDIA H200")
+    labels = {line.label: line.short for line in roofline_view(replace(bert().exam, ceilings=ceilings), ()).ceilings}
+    assert labels["fp16, bf16 792 TFLOP/s"] == "fp16 · bf16"
 
 
 @pytest.mark.parametrize("name", odd())

@@ -47,6 +47,8 @@ def test_a_step_that_the_device_fills_takes_what_its_kernels_take(tmp_path):
     assert made.coverage["formula"] == 1
     assert made.machine.name == "NVIDIA H200"
     assert made.step_s_low <= made.step_s <= made.step_s_high
+    assert made.as_run_floor_s is not None
+    assert step_view(made).verdict[2] == "its fused floor is unknown"
 
 
 def test_a_step_that_waits_for_the_host_is_overhead(tmp_path):

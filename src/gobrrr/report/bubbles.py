@@ -1,5 +1,6 @@
 """Ops over the measured ceilings: where each bubble of the roofline stands."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -146,7 +147,7 @@ def _ceilings(roofline: Roofline, used: set[str], x_low: float, x_high: float, y
 
 
 def _labelled(roofs: Sequence[Line]) -> Iterable[tuple[str, str, Line]]:
-    """The highest of some that are close together has the names of all."""
+    """The highest of some that are close together has the names of all, and those that are equal have one number."""
     groups: list[list[Line]] = []
     for roof in sorted(roofs, key=lambda line: -line.per_s):
         if groups and groups[-1][0].per_s / roof.per_s < TOGETHER:
@@ -154,6 +155,9 @@ def _labelled(roofs: Sequence[Line]) -> Iterable[tuple[str, str, Line]]:
         else:
             groups.append([roof])
     for group in groups:
-        label = " · ".join(f"{roof.label} {units.flops_per_s(roof.per_s)}" for roof in group)
+        equal: defaultdict[str, list[str]] = defaultdict(list)
+        for roof in group:
+            equal[units.flops_per_s(roof.per_s)].append(roof.label)
+        label = " · ".join(f"{', '.join(names)} {rate}" for rate, names in equal.items())
         yield label, " · ".join(roof.label for roof in group), group[0]
         yield from (("", "", roof) for roof in group[1:])

@@ -235,7 +235,7 @@ def _regime(diagnosis: Diagnosis) -> str:
 
 def _of_floor(diagnosis: Diagnosis) -> str:
     if diagnosis.fraction_of_floor is None:
-        return "its floor is unknown"
+        return "its floor is unknown" if diagnosis.as_run_floor_s is None else "its fused floor is unknown"
     fraction = units.percent(diagnosis.fraction_of_floor, 0)
     return f"you are at {fraction} of what this machine can do (fused floor {units.seconds(diagnosis.fused_floor_s)})"
 
