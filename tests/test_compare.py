@@ -1,15 +1,23 @@
 """Two diagnoses side by side."""
 
 import json
+import re
+from dataclasses import replace
+from io import StringIO
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from gobrrr import schema
 from gobrrr.cli import gobrrr
 from gobrrr.diagnose.compare import compare
 from gobrrr.diagnose.diagnosis import diagnose
 from gobrrr.errors import UsageError
+from gobrrr.report import markdown
+from gobrrr.report.compare import render
+from gobrrr.report.examined import Compared, Examined
+from gobrrr.report.pages import comparison as page
 from gobrrr.trace_examination import exam_or_trace, examine_trace
 from traces import Tape, additions, shared
 
@@ -63,6 +71,20 @@ def test_seconds_of_different_machines_are_refused_unless_told(tmp_path, pair):
     (add,) = [one for one in made.ops if one.name == "forward add"]
     assert add.seconds is None
     assert add.of_ceiling.after > add.of_ceiling.before
+    assert add.change == "faster"  # by what it reaches of its machine, not by seconds of two
+
+
+def test_no_format_shows_seconds_of_different_machines(tmp_path):
+    mine = examine_trace(additions(steps=6, kernel_us=100.0).save(tmp_path / "mine.json"))
+    theirs = replace(mine, ceilings=replace(mine.ceilings, device="NVIDIA L4"), window_step_s=(777e-6,) * 3)
+    sides = [Examined(one, diagnose(one)) for one in (mine, theirs)]
+    found = compare(*(side.diagnosis for side in sides), across_machines=True)
+    console = Console(file=StringIO(), width=80)
+    console.print(render(found, "next"))
+    compared = Compared(*sides, found)
+    for text in (console.file.getvalue(), markdown.comparison(compared), page.render(compared).partition("<table>")[2]):
+        assert "before" in text or "share" in text
+        assert not re.search(r"\d (ms|µs|ns)\b", text)
 
 
 def test_an_exam_and_a_trace_are_told_apart_by_the_file(tmp_path):

@@ -173,9 +173,10 @@ def newer() -> bytes:
         (lambda: b"", "is not a readable exam file: Expecting value"),
         (newer, f"exam schema {Exam.VERSION + 1} is newer than {Exam.VERSION}, our newest: upgrade gobrrr"),
         (lambda: gzip.compress(schema.dumps(CPU).encode()), "exam lacks 'target'"),
-        (lambda: gzip.compress(b"[1, 2]"), "not a exam document: it has no schema_version"),
+        (lambda: gzip.compress(b"[1, 2]"), "not an exam document: it has no schema_version"),
+        (lambda: gzip.compress(b'{"traceEvents": []}'), "not an exam document: it is a trace, for `gobrrr trace`"),
     ],
-    ids=["truncated", "corrupt", "no json", "empty", "newer", "another document", "a list"],
+    ids=["truncated", "corrupt", "no json", "empty", "newer", "another document", "a list", "a trace"],
 )
 def test_a_file_that_holds_no_exam_is_4_and_one_line(gobrrr, tmp_path, content, said):
     file = tmp_path / "exam.json.gz"

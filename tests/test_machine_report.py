@@ -8,6 +8,7 @@ from rich.console import Console
 from gobrrr.machine import datasheets
 from gobrrr.machine.ceilings import Ceilings
 from gobrrr.machine.doubts import Doubt
+from gobrrr.machine.elsewhere import ceilings_of
 from gobrrr.report.machine import all_doubts, render, view
 from gobrrr.report.progress import progress_line
 
@@ -66,6 +67,17 @@ def test_without_a_datasheet_there_is_no_column_for_it_and_it_says_so():
 
 def test_the_page_says_how_old_the_measurement_is():
     assert "measured 1 day ago" in page()
+
+
+@pytest.mark.parametrize(
+    ("device", "facts"), [("NVIDIA H200", "never measured"), ("?", "never measured; no datasheet")]
+)
+def test_ceilings_that_nobody_measured_are_not_called_so(device, facts):
+    ceilings, _ = ceilings_of(device)
+    page = view(ceilings, datasheets.find(device), datetime.now(UTC))
+    assert page.known_by == "assumed"
+    assert any(fact.startswith(facts) for fact in page.facts)
+    assert not any("threads" in fact or " ago" in fact for fact in page.facts)
 
 
 def test_doubts_come_with_their_remedies():

@@ -50,6 +50,15 @@ def test_together_no_two_are_of_a_kind(kernels):
     assert len(kinds) == len(set(kinds))
 
 
+def test_modules_that_a_profiler_knows_by_class_and_number_are_of_one_kind():
+    """An attribute's own name may end so too, and says more."""
+    tree = together([module_tree(held(("ViT_0.Layer_0", 1.0), ("ViT_0.Layer_11", 2.0), ("Net.conv_1", 4.0)))])
+    assert {node.kind: node.modules for node in everywhere(tree) if not node.children} == {
+        "ViT_*.Layer_*": 2,
+        "Net.conv_1": 1,
+    }
+
+
 @given(KERNELS, st.integers(0, 9))
 def test_no_more_lines_than_asked_for_and_what_is_left_out_is_no_longer(kernels, number):
     tree = module_tree(held(*kernels))

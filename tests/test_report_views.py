@@ -8,14 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.diagnose.rows import layers_as_one
+from gobrrr.machine.elsewhere import ceilings_of
 from gobrrr.report.bubbles import roofline_view
 from gobrrr.report.factory import MACHINES, factory_view
 from gobrrr.report.lanes import lanes_view
 from gobrrr.report.plain import MOST, plain
 from gobrrr.report.view import step_view
 from gobrrr.report.waterfall import treatment_view
+from gobrrr.trace_examination import examine_trace
 from reported import HOSTILE, bert, examined, odd, recorded, treated
 from test_exam import doing, exam, kernel, small_program
+from traces import Tape
 
 RECORDED = ("exams/bert_large", "exams/llama_decode", "exams/cpu_chain", "mlp")
 
@@ -86,10 +89,26 @@ def test_every_ceiling_lies_within_the_picture_and_slopes_meet_roofs():
             assert math.log(line.y_end / line.y) == pytest.approx(math.log(line.x_end / line.x))
 
 
+def test_a_bubble_is_as_large_as_its_time_beside_all_ops_and_not_beside_the_few_that_have_a_place():
+    one = recorded("exams/llama_decode")
+    longest = step_view(one.diagnosis).ops[0]
+    counted, unknown = replace(longest, seconds=1e-6, share=0.1), replace(longest, regime="uncounted", share=0.9)
+    view = roofline_view(one.exam, (unknown, counted))
+    assert view.longest_s == unknown.seconds
+    assert view.note == "ops of unknown work have no place here: 90 % of the step"
+    assert roofline_view(one.exam, (counted,)).note is None
+
+
 def test_roofs_too_close_for_a_name_each_share_one():
     labels = [line.label for line in roofline_view(bert().exam, ()).ceilings if not line.slope]
     assert "vector fp32 64.9 TFLOP/s · fp32 49.5 TFLOP/s" in labels
     assert "" in labels
+
+
+def test_roofs_that_are_equal_share_a_number():
+    ceilings, _ = ceilings_of("NVIDIA H200")
+    labels = {line.label: line.short for line in roofline_view(replace(bert().exam, ceilings=ceilings), ()).ceilings}
+    assert labels["fp16, bf16 792 TFLOP/s"] == "fp16 · bf16"
 
 
 @pytest.mark.parametrize("name", odd())
@@ -156,11 +175,38 @@ def test_streams_have_lanes_of_their_own():
     assert view.lanes == ("stream 7", "stream 9")
 
 
+def test_a_step_is_drawn_from_its_own_beginning(tmp_path):
+    """And its streams have the numbers that the trace gives them."""
+    tape = Tape()
+    tape.step(0, 5000.0, 400.0)
+    for place, stream in enumerate((7, 20)):
+        tape.op("aten::add", 5010.0 + 100 * place, 30.0)
+        tape.number += 1
+        tape.span("call", "cudaLaunchKernel", 5015.0 + 100 * place, 4.0, correlation=tape.number)
+        where = {"pid": 0, "tid": stream, "device": 0, "stream": stream}
+        tape.span("kernel", "k", 5030.0 + 100 * place, 10.0, correlation=tape.number, **where)
+    view = lanes_view(examined(examine_trace(tape.save(tmp_path / "t.json"))))
+    assert view.start_s == min(bar.start_s for bar in view.bars if bar.kind == "kernel") == 0
+    assert view.end_s == pytest.approx(110e-6, rel=0.2)
+    assert {"stream 7", "stream 20"} <= set(view.lanes)
+
+
 def test_a_host_that_is_far_ahead_is_told_of():
     assert "before the device began" in lanes_view(recorded("exams/llama_decode")).note
 
 
 # factory, waterfall, text
+
+
+def test_a_factory_of_which_little_is_known_says_so(tmp_path):
+    tape = Tape()
+    tape.step(0, 0.0, 100.0)
+    tape.launch("graph", 5.0, 10.0, 80.0)
+    made = examined(examine_trace(tape.save(tmp_path / "t.json")))
+    view = factory_view(made.exam, made.diagnosis)
+    assert (view.bytes, view.flops_per_s) == (None, None)
+    assert view.note is not None
+    assert view.note.endswith("of the step is work that nobody counted")
 
 
 def test_the_factory_draws_as_much_as_the_shares_say():

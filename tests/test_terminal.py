@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from io import BytesIO, TextIOWrapper
 
 import pytest
 from rich.text import Text
@@ -90,3 +91,11 @@ def test_our_own_styles_still_reach_the_terminal(monkeypatch, capsys):
 
 def test_lines_and_letters_stay():
     assert printable("a → µ\n") == "a → µ\n"
+
+
+def test_a_terminal_without_unicode_is_told_the_units_and_sees_the_bars():
+    raw = BytesIO()
+    file = TextIOWrapper(raw, encoding="ascii", errors="replace")
+    show_page(Text("353 µs → 2× ██▌ 日"), file)
+    file.flush()
+    assert raw.getvalue().decode().startswith("353 us > 2x ### ")

@@ -11,6 +11,9 @@ from gobrrr.diagnose.diagnosis import Diagnosis, diagnose
 from gobrrr.errors import BadInput
 from gobrrr.exam import Exam
 from gobrrr.machine.elsewhere import MEMORY, ceilings_of
+from gobrrr.report.examined import Examined
+from gobrrr.report.lanes import lanes_view
+from gobrrr.report.view import step_view
 from gobrrr.timing.traces.columns import Tables
 from gobrrr.timing.traces.decode import chunk_of_events
 from gobrrr.timing.traces.replay import USUAL_LAUNCH_S, slowness
@@ -44,6 +47,8 @@ def test_a_step_that_the_device_fills_takes_what_its_kernels_take(tmp_path):
     assert made.coverage["formula"] == 1
     assert made.machine.name == "NVIDIA H200"
     assert made.step_s_low <= made.step_s <= made.step_s_high
+    assert made.as_run_floor_s is not None
+    assert step_view(made).verdict[2] == "its fused floor is unknown"
 
 
 def test_a_step_that_waits_for_the_host_is_overhead(tmp_path):
@@ -120,6 +125,19 @@ def test_kernels_of_a_graph_have_classes_and_no_work(tmp_path):
     assert made.idle_s < 0.3 * made.step_s
 
 
+def test_one_kernel_of_two_ops_without_shapes_is_a_row_of_each_and_a_bar_in_its_row(tmp_path):
+    tape = Tape()
+    tape.step(0, 0.0, 100.0)
+    for place, name in enumerate(("aten::cumsum", "mine::scan")):
+        tape.op(name, 40.0 * place, 30.0)
+        tape.launch("scan_kernel", 40.0 * place + 5, 40.0 * place + 12, 10.0)
+    exam = examine_trace(tape.save(tmp_path / "t.json"))
+    made = diagnose(exam)
+    assert {row.fused_from for row in made.ops} == {("aten::cumsum",), ("mine::scan",)}
+    bars = [bar.op for bar in lanes_view(Examined(exam, made)).bars if bar.kind == "kernel"]
+    assert bars == [0, 1]
+
+
 def test_of_several_devices_the_busiest_is_diagnosed_and_the_others_are_mentioned(tmp_path):
     tape = additions()
     for event in additions(kernel_us=1.0).events:
@@ -137,6 +155,97 @@ def test_a_trace_of_the_host_alone_is_diagnosed(tmp_path):
     made = diagnosed(tape.save(tmp_path / "t.json"))
     assert made.busy_s == pytest.approx(60e-6)
     assert made.step_s == pytest.approx(100e-6)
+
+
+def test_the_usual_step_of_the_host_is_shown_and_not_the_one_that_was_disturbed(tmp_path):
+    tape, begin = Tape(), 0.0
+    for number, us in enumerate((900.0, 100.0, 110.0, 500.0, 105.0, 95.0)):
+        tape.step(number, begin, us)
+        tape.op("aten::mm", begin + 10, 60.0)
+        begin += us
+    made = diagnosed(tape.save(tmp_path / "t.json"))
+    assert made.step_s == pytest.approx(105e-6)
+    assert made.busy_s == pytest.approx(60e-6)
+    assert made.step_s_high <= 500e-6
+    assert made.steps == 5
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_steps_of_the_host_are_found_by_its_ops_or_missed_aloud(tmp_path, steps):
+    tape = Tape()
+    for begin in range(0, 1000 * steps, 1000):
+        tape.op("aten::mm", begin, 300.0)
+        tape.op("aten::relu", begin + 300, 200.0)
+    made = diagnosed(tape.save(tmp_path / "t.json"))
+    assert made.step_s == pytest.approx(1000e-6 if steps > 1 else 500e-6)
+    assert any("profiler.step()" in warning for warning in made.quality.warnings) == (steps == 1)
+
+
+def test_a_recording_without_the_device_it_names_says_so_and_has_none_of_its_ceilings(tmp_path):
+    tape = Tape()
+    tape.step(0, 0.0, 100.0)
+    tape.op("aten::mm", 10.0, 60.0)
+    made = diagnosed(tape.save(tmp_path / "t.json"))
+    assert made.machine.ceilings_from == "unknown"
+    assert any("NVIDIA H200" in warning and "ProfilerActivity.CUDA" in warning for warning in made.quality.warnings)
+
+
+def test_a_host_that_was_not_recorded_is_not_called_full(tmp_path):
+    tape = Tape()
+    for number in range(20):
+        tape.kernel("gemm", 100.0 * number, 90.0)
+    made = diagnosed(tape.save(tmp_path / "t.json"))
+    assert made.host_s is None
+    assert made.limiter == "unknown"
+
+
+def test_kernels_outside_of_ops_are_not_blamed_on_a_recording_that_has_ops(tmp_path):
+    tape = additions(steps=1)
+    tape.launch("mine", 130.0, 900.0, 500.0)
+    with_ops, without = diagnosed(tape.save(tmp_path / "a.json")), Tape()
+    without.events = [event for event in tape.events if event["cat"] != "cpu_op"]
+    told = diagnosed(without.save(tmp_path / "b.json")).quality.warnings
+    assert any("outside of all ops" in warning for warning in with_ops.quality.warnings)
+    assert not any("ProfilerActivity.CPU" in warning for warning in with_ops.quality.warnings)
+    assert any("ProfilerActivity.CPU" in warning for warning in told)
+
+
+def test_rows_of_kinds_that_nobody_knows_are_left_out_aloud(tmp_path):
+    tape = additions()
+    tape.span("kernel_of_tomorrow", "gemm", 100.0, 50.0)
+    tape.span("gpu_user_annotation", "ProfilerStep#0", 100.0, 50.0)
+    (told,) = diagnosed(tape.save(tmp_path / "t.json")).quality.warnings
+    assert told == "rows of kinds that are not known are left out: kernel_of_tomorrow"
+
+
+def test_a_trace_of_another_program_is_refused_by_its_categories(tmp_path):
+    tape = Tape()
+    tape.span("toplevel", "RunTask", 0.0, 10.0)
+    with pytest.raises(BadInput, match="torch's profiler writes takes time; its spans have other categories: toplevel"):
+        diagnosed(tape.save(tmp_path / "t.json"))
+
+
+def test_where_no_work_is_known_there_are_no_flops_rather_than_none(tmp_path):
+    tape = Tape()
+    tape.step(0, 0.0, 100.0)
+    tape.op("aten::mm", 10.0, 60.0)
+    made = diagnosed(tape.save(tmp_path / "t.json"))
+    assert (made.flops, made.bytes) == (None, None)
+    assert [(row.flops, row.bytes) for row in made.classes.values()] == [(None, None)]
+    view = step_view(made)
+    assert view.nothing is not None
+    assert view.nothing.startswith("what could be gained is not known: 60 % of the step")
+    assert any("--ceilings" in doubt for doubt in view.doubts)
+
+
+def test_ops_above_their_ceilings_are_told_of(tmp_path):
+    """An addition of 2²⁰ floats moves 12 MB, for which an H200 needs 3 µs."""
+    tape = Tape()
+    tape.step(0, 0.0, 100.0)
+    tape.op("aten::add", 10.0, 60.0, [[1 << 20], [1 << 20]])
+    tape.launch("add_kernel", 12.0, 20.0, 1.0)
+    (told,) = diagnosed(tape.save(tmp_path / "t.json")).quality.warnings
+    assert told.startswith("100 % of busy time is in ops that take less than their floors, add before all")
 
 
 def test_ceilings_of_another_machine_are_its_datasheet_with_a_stated_share():

@@ -21,6 +21,8 @@ LAYOUTS = {
     "compact": lambda document: json.dumps(document, separators=(",", ":")),
     "a bare list": lambda document: json.dumps(document["traceEvents"]),
     "a list that was never closed": lambda document: json.dumps(document["traceEvents"])[:-1],
+    "a list with a comma behind": lambda document: json.dumps(document["traceEvents"])[:-1] + ",\n]",
+    "a list with a comma behind that was never closed": lambda document: json.dumps(document["traceEvents"])[:-1] + ",",
     "events first": lambda document: json.dumps({"traceEvents": document["traceEvents"], **document}),
     "events in the middle": lambda document: json.dumps({"a": [{}], **document, "z": [{"traceEvents": [1]}]}),
 }
@@ -201,6 +203,30 @@ def test_what_is_no_trace_is_refused_in_a_sentence(tmp_path, text):
     path.write_bytes(text)
     with pytest.raises(BadInput, match=r"t\.json is not a trace that can be read: .{10}"):
         read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        (json.dumps(additions().document()).encode("utf-16"), "UTF-8"),
+        (gzip.compress(gzip.compress(b"[]")), "gunzip"),
+        (b"PK\x03\x04", "unpack"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (b"<!DOCTYPE html>", "HTML"),
+    ],
+)
+def test_what_people_have_in_its_place_is_told_by_name(tmp_path, text, advice):
+    path = tmp_path / "t.json"
+    path.write_bytes(text)
+    with pytest.raises(BadInput, match=advice):
+        read_trace(path)
+
+
+def test_what_stands_behind_the_events_and_cannot_be_read_is_told(tmp_path):
+    text = json.dumps(additions().document())
+    read = read_trace(saved(tmp_path / "t.json", f"{text}\n{text}".encode()))
+    assert len(read.columns) == len(additions().events)
+    assert read.lost == ("what stands behind its events could not be read",)
 
 
 def test_a_folder_and_a_missing_file_are_refused_in_a_sentence(tmp_path):

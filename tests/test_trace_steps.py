@@ -47,6 +47,13 @@ def test_without_marks_the_shortest_repeating_period_of_launches_is_the_step(tmp
     assert {len(step.device) for step in steps.steps} == {5}
 
 
+def test_an_optimizers_loop_over_parameters_is_no_step():
+    """Nor are two of its rounds."""
+    forward_and_backward, round_of_adam = list(range(17)), list(range(20, 28))
+    assert shortest_period(forward_and_backward + 4 * round_of_adam) is None
+    assert shortest_period(3 * (forward_and_backward + 4 * round_of_adam)) == (0, 17 + 4 * 8)
+
+
 def test_layers_are_no_steps():
     """A model of 20 equal layers with two ends, once through: its layers repeat, it does not."""
     assert shortest_period([0, *([1, 2, 3, 4] * 20), 5]) is None

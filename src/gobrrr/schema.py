@@ -141,11 +141,17 @@ def _msgspec() -> types.ModuleType | None:
     return msgspec
 
 
+def _is_trace(data: Any) -> bool:
+    """As profilers write it: what people have at hand where one of our own files is asked for."""
+    return isinstance(data, dict) and "traceEvents" in data
+
+
 def from_document(kind: type[D], data: Any) -> D:
     """The typed document in plain JSON data."""
     version = data.get("schema_version") if isinstance(data, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
-        raise BadInput(f"not a {kind.SCHEMA} document: it has no schema_version")
+        what = "it is a trace, for `gobrrr trace`" if _is_trace(data) else "it has no schema_version"
+        raise BadInput(f"not {'an' if kind.SCHEMA[0] in 'aeiou' else 'a'} {kind.SCHEMA} document: {what}")
     if version > kind.VERSION:
         raise BadInput(f"{kind.SCHEMA} schema {version} is newer than {kind.VERSION}, our newest: upgrade gobrrr")
     result: D = _typed(kind, data, kind.SCHEMA)

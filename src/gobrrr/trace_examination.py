@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from gobrrr import schema, trace_cache
+from gobrrr import schema, trace_cache, units
 from gobrrr.errors import BadInput
 from gobrrr.exam import Exam, Quality
 from gobrrr.machine.ceilings import Ceilings
@@ -25,6 +25,7 @@ from gobrrr.timing.traces.replay import (
     LEAST_COST,
     MOST_COST,
     USUAL_COST,
+    WAITING,
     Cost,
     Played,
     play,
@@ -32,7 +33,7 @@ from gobrrr.timing.traces.replay import (
     slowness,
 )
 from gobrrr.timing.traces.source import Source
-from gobrrr.timing.traces.spans import spans_of
+from gobrrr.timing.traces.spans import lane_number, spans_of
 from gobrrr.work.kernel_names import is_communication
 from gobrrr.work.op import CountedBy, Op, Phase
 from gobrrr.work.recorded_ops import has_torch, unknown_op
@@ -95,14 +96,21 @@ def exam_or_trace(source: Source) -> Exam:
 
 
 def _found(trace: Trace) -> "Findings":
-    """What ran on the busiest device, by steps."""
+    """What ran on the busiest device, by steps; where nothing did, the host's ops ask for themselves."""
     ran, devices, notes = launched(trace), _devices(trace), list(trace.lost)
+    if trace.strange:
+        notes.append(f"rows of kinds that are not known are left out: {_categories(trace)}")
     device = devices[0] if devices else None
     if len(devices) > 1:
         device = max(devices, key=_device_us(trace).__getitem__)
         ran = [(row, call) for row, call in ran if _device(trace, row) == device]
         notes.append(f"it holds {len(devices)} devices; this is device {device}")
-    return Findings(trace, device, find_steps(trace, ran), len(ran), notes)
+    asked = ran or [(row, row) for row in _outermost(trace, trace.rows(SpanKind.OP))]
+    return Findings(trace, device, find_steps(trace, asked), len(ran), notes)
+
+
+def _categories(trace: Trace) -> str:
+    return ", ".join(category or "(none)" for category in trace.strange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,7 @@ def _device_exam(source: Source, found: Findings, ceilings: Ceilings, origin: st
         steps=len(steps.steps),
         step_s_method="replayed",
         step_profiled_s=play(chosen.requests, _NO_COST).step_s,
-        host_s=min(chosen.play.host_s, median(one.play.step_s for one in played)),
+        host_s=_host_s(chosen, median(one.play.step_s for one in played)),
         kernels=joined.kernels,
         program=None,
         dispatched=joined.ops,
@@ -151,6 +159,11 @@ def _device_exam(source: Source, found: Findings, ceilings: Ceilings, origin: st
         quality=_quality(found, chosen, joined, graphs),
         idle=idle.shares,
     )
+
+
+def _host_s(chosen: Played, step_s: float) -> float | None:
+    """Unknown where the file holds no call that asked for anything: the host was not recorded, or not as we know it."""
+    return min(chosen.play.host_s, step_s) if any(request.pieces for request in chosen.requests) else None
 
 
 def _spread(steps: Sequence[Step]) -> Sequence[Step]:
@@ -177,7 +190,7 @@ def _bounds(played: Sequence[Played], graphs: float, slow: float) -> tuple[float
 
 
 def _syncs(trace: Trace, chosen: Played) -> Iterable[Sync]:
-    columns, waits = trace.columns, trace.names_with("Synchronize")
+    columns, waits = trace.columns, trace.names_with(*WAITING)
     for row in chosen.rows:
         if columns.name[row] in waits and KINDS[columns.kind[row]] is SpanKind.RUNTIME:
             yield Sync(trace.name_of(row), columns.us[row] * 1e-6, None)
@@ -185,8 +198,8 @@ def _syncs(trace: Trace, chosen: Played) -> Iterable[Sync]:
 
 def _host_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str) -> Exam:
     """Of a trace in which nothing ran on a device: the host's ops are what ran."""
-    trace = found.trace
-    step = max(found.steps.steps, key=lambda step: step.end_us - step.start_us)
+    trace, steps = found.trace, _unhurried(found.steps.steps)
+    step = steps[(len(steps) - 1) // 2]
     columns = trace.columns
     rows = [
         row
@@ -195,7 +208,8 @@ def _host_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str)
         and (KINDS[columns.kind[row]] is SpanKind.OP or is_communication(trace.name_of(row)))
     ]
     if step.end_us <= step.start_us:
-        raise BadInput(f"{source} is a trace in which nothing takes time")
+        kinds = f"; its spans have other categories: {_categories(trace)}" if trace.strange else ""
+        raise BadInput(f"{source} is a trace in which nothing that torch's profiler writes takes time{kinds}")
     outermost = _outermost(trace, rows)
     left_out = len(outermost) - MOST_HOST_OPS
     if left_out > 0:
@@ -203,7 +217,6 @@ def _host_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str)
         found.notes.append(f"the {left_out} shortest of its ops are left out, and count as overhead")
     ops = tuple(_host_op(trace, row) for row in outermost)
     kernels = tuple(_host_kernel(trace, row, step, place) for place, row in enumerate(outermost))
-    step_s = (step.end_us - step.start_us) * 1e-6
     return Exam(
         target=source.name,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -211,10 +224,10 @@ def _host_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str)
         serial=False,
         ceilings=ceilings,
         ceilings_from=origin,
-        window_step_s=(step_s,),
-        steps=len(found.steps.steps),
+        window_step_s=tuple((one.end_us - one.start_us) * 1e-6 for one in steps),
+        steps=len(steps),
         step_s_method="profiled",
-        step_profiled_s=step_s,
+        step_profiled_s=(step.end_us - step.start_us) * 1e-6,
         host_s=None,
         kernels=kernels,
         program=None,
@@ -222,13 +235,27 @@ def _host_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str)
         syncs=None,
         peak_memory_bytes=trace.peak_bytes,
         gpu_util_percent=None,
+        gap_before_s=min((one.start_s for one in kernels), default=None),
         quality=Quality(
             linked_share=None,
             steady=True,
             growing=False,
-            warnings=(*found.notes, "nothing ran on a device: these are the host's own ops"),
+            warnings=(*found.notes, *_without_steps(found.steps), _without_device(trace)),
         ),
     )
+
+
+def _unhurried(steps: Sequence[Step]) -> Sequence[Step]:
+    """The shortest first. The first of several has often just begun to be recorded, and is left out."""
+    rest = steps[1:] if len(steps) > MOST_STEPS else steps
+    return sorted(rest, key=lambda step: step.end_us - step.start_us)
+
+
+def _without_device(trace: Trace) -> str:
+    """A recording without the device's activity looks as if there was none, but for the names of those there are."""
+    names = ", ".join(sorted({name for _, name in _listed(trace)}))
+    also = f"; if the step uses the {names} that it names, record ProfilerActivity.CUDA too" if names else ""
+    return f"nothing ran on a device: these are the host's own ops{also}"
 
 
 def _outermost(trace: Trace, rows: Sequence[int]) -> list[int]:
@@ -259,7 +286,7 @@ def _host_kernel(trace: Trace, row: int, step: Step, place: int) -> Kernel:
         start_s=(columns.start_us[row] - step.start_us) * 1e-6,
         seconds=(end_us - columns.start_us[row]) * 1e-6,
         kind=kind,
-        stream=columns.lane[row],
+        stream=lane_number(trace.lanes[columns.lane[row]][1], columns.lane[row]),
         launched_s=None,
         fused_from=None,
         op=place,
@@ -290,11 +317,19 @@ def _device_us(trace: Trace) -> dict[str, float]:
 
 def _device_name(trace: Trace, device: str | None) -> str | None:
     """As the file lists it; where it lists several and none has the number, they are all of one kind or unknown."""
-    listed = trace.metadata.get("deviceProperties")
-    named = [one for one in listed if isinstance(one, dict) and "name" in one] if isinstance(listed, list) else []
-    own = [str(one["name"]) for one in named if str(one.get("id")) == device]
-    names = {str(one["name"]) for one in named}
+    listed = _listed(trace)
+    own = [name for number, name in listed if number == device]
+    names = {name for _, name in listed}
+    if device is None:
+        return None
     return own[0] if own else names.pop() if len(names) == 1 else None
+
+
+def _listed(trace: Trace) -> list[tuple[str, str]]:
+    """Number and name of each device that the file lists, whether anything ran there or not."""
+    listed = trace.metadata.get("deviceProperties")
+    named = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return [(str(one.get("id")), str(one["name"])) for one in named if one.get("name")]
 
 
 # **** quality ****
@@ -334,16 +369,27 @@ NOTABLE = 0.02
 
 def _warnings(found: Findings, *, linked: float, shaped: float, graphs: float, unlinked: float) -> Iterable[str]:
     """What could not be used, each with the change to the recording that would help."""
+
+    def of_device(share: float) -> str:
+        return f"{units.percent(share, 0)} of the device's time"
+
     yield from found.notes
     if not has_torch():
         yield "torch is not installed here, so the work of common ops alone was counted: pip install 'gobrrr[torch]'"
-    if found.steps.found_by == "whole" and len(found.steps.steps) == 1:
-        yield "no steps were found, so all of it counts as one: call profiler.step() after each step"
+    yield from _without_steps(found.steps)
     if unlinked > NOTABLE:
-        yield f"{unlinked:.0%} of the device's time was asked for by calls that are not in the file"
+        yield f"{of_device(unlinked)} was asked for by calls that are not in the file"
     if graphs > NOTABLE:
-        yield f"{graphs:.0%} of the device's time ran in graphs, which say nothing of ops: their work is not counted"
+        yield f"{of_device(graphs)} ran in graphs, which say nothing of ops: their work is not counted"
     if linked - shaped > NOTABLE:
-        yield f"{linked - shaped:.0%} of the device's time has ops without shapes: record with record_shapes=True"
-    if linked + graphs + unlinked < 1 - NOTABLE:
-        yield f"{1 - linked - graphs - unlinked:.0%} of the device's time has no op: record ProfilerActivity.CPU too"
+        yield f"{of_device(linked - shaped)} has ops without shapes: record with record_shapes=True"
+    rest = 1 - linked - graphs - unlinked
+    if rest > NOTABLE and found.trace.rows(SpanKind.OP):
+        yield f"{of_device(rest)} was asked for outside of all ops, so its work is not known"
+    elif rest > NOTABLE:
+        yield f"{of_device(rest)} has no op: record ProfilerActivity.CPU too"
+
+
+def _without_steps(steps: Steps) -> Iterable[str]:
+    if steps.found_by == "whole" and len(steps.steps) == 1:
+        yield "no steps were found, so all of it counts as one: call profiler.step() after each step"

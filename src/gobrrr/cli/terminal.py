@@ -13,6 +13,10 @@ _CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range
 """C0 and C1."""
 
 
+_IN_ASCII = str.maketrans("µ·×→…–±²█▉▊▋▌▍▎▏", "u-x>.-~2#####   ")
+"""One for one, so that tables stay straight: `?s` would be any time."""
+
+
 def printable(text: str) -> str:
     return text.translate(_CONTROLS)
 
@@ -28,4 +32,7 @@ def show_page(page: "RenderableType", file: TextIO | None = None) -> None:
     from rich.segment import Segment, Segments
 
     console = Console(file=file, highlight=False)
-    console.print(Segments(Segment(printable(text), style) for text, style, _ in console.render(page)))
+    letters = _IN_ASCII if console.options.ascii_only else {}
+    console.print(
+        Segments(Segment(printable(text).translate(letters), style) for text, style, _ in console.render(page))
+    )

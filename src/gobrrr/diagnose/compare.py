@@ -126,18 +126,29 @@ _NOTHING = _Rows(0.0, 0, None, None)
 def _changes(before: Diagnosis, after: Diagnosis, *, same: bool) -> list[OpChange]:
     """Of the same machine by seconds; of two by how much less of its ceiling an op reaches, weighed by its time."""
     mine, theirs = _by_name(before.ops), _by_name(after.ops)
-    least_s = NOTABLE * max(before.step_s, after.step_s)
-    names = [name for name in {**mine, **theirs} if abs(_seconds(theirs, name) - _seconds(mine, name)) >= least_s]
-    found = [_change(name, mine.get(name), theirs.get(name), same=same) for name in names]
-    return sorted(found, key=lambda one: -abs(_seconds(theirs, one.name) - _seconds(mine, one.name)))
+    longer_s = max(before.step_s, after.step_s)
+    steps_s = (longer_s, longer_s) if same else (before.step_s, after.step_s)
+    worse = {name: _worse(mine.get(name), theirs.get(name), steps_s, same=same) for name in {**mine, **theirs}}
+    names = [name for name, much in worse.items() if abs(much) >= NOTABLE]
+    found = [_change(name, mine.get(name), theirs.get(name), worse[name], same=same) for name in names]
+    return sorted(found, key=lambda one: -abs(worse[one.name]))
 
 
-def _change(name: str, mine: _Rows | None, theirs: _Rows | None, *, same: bool) -> OpChange:
+def _worse(mine: _Rows | None, theirs: _Rows | None, steps_s: tuple[float, float], *, same: bool) -> float:
+    """By how much of a step; between machines nothing where one of the two fractions is not known."""
+    one, other = (mine or _NOTHING).seconds / steps_s[0], (theirs or _NOTHING).seconds / steps_s[1]
+    if same or mine is None or theirs is None:
+        return other - one
+    if mine.of_ceiling is None or theirs.of_ceiling is None:
+        return 0.0
+    return (mine.of_ceiling - theirs.of_ceiling) * max(one, other)
+
+
+def _change(name: str, mine: _Rows | None, theirs: _Rows | None, worse: float, *, same: bool) -> OpChange:
     one, other = mine or _NOTHING, theirs or _NOTHING
-    longer = other.seconds > one.seconds
     return OpChange(
         name=name,
-        change="new" if mine is None else "gone" if theirs is None else "slower" if longer else "faster",
+        change="new" if mine is None else "gone" if theirs is None else "slower" if worse > 0 else "faster",
         seconds=Pair(one.seconds, other.seconds) if same else None,
         of_ceiling=Pair(one.of_ceiling, other.of_ceiling),
         calls=Pair(one.calls, other.calls),
@@ -164,7 +175,3 @@ def _rows(group: list[OpRow]) -> _Rows:
     whole = seconds > 0 and None not in floors
     longest = max(group, key=lambda row: row.seconds)
     return _Rows(seconds, sum(row.calls for row in group), known / seconds if whole else None, longest.regime)
-
-
-def _seconds(rows: Mapping[str, _Rows], name: str) -> float:
-    return rows[name].seconds if name in rows else 0.0

@@ -1,9 +1,10 @@
 """The Diagnosis: where a step's time went, what limits it, and how far it is from its floors."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from gobrrr import units
 from gobrrr.diagnose.attribute import (
     BUSY,
     TOO_BUSY,
@@ -27,6 +28,7 @@ from gobrrr.machine import datasheets
 from gobrrr.machine.restore import without_garbage_collection
 from gobrrr.timing.kernel import Sync
 from gobrrr.work.op import CountedBy
+from gobrrr.work.registry import canonical
 from gobrrr.work.work import total
 
 CLOSE = 0.05
@@ -34,6 +36,9 @@ CLOSE = 0.05
 
 LIMITS = 0.9
 """Of the step: a side that needs this much of it leaves the other at most a tenth to gain."""
+
+MOST_BEATEN = 0.05
+"""Of busy time, in ops above their ceilings, up to which short kernels on a coarse clock explain it."""
 
 MOST_UNCOUNTED = 0.3
 """Beyond, the part that nobody counted could overturn any verdict on the rest."""
@@ -76,9 +81,10 @@ class Diagnosis:
     attained_s: Mapping[str, float]
     inefficient_s: Mapping[str, float]
     regime: str
-    flops: float
-    flops_dense: float
-    bytes: float
+    flops: float | None
+    flops_dense: float | None
+    bytes: float | None
+    """Of all whose work is known; None if that of nothing is."""
     mfu: float | None
     measured_peak_fraction: float | None
     compulsory_floor_s: float | None
@@ -111,7 +117,8 @@ def diagnose(exam: Exam, rules: Iterable[Rule] | None = None) -> Diagnosis:
     busy_s = sum(one.seconds for one in kernels)
     seconds = regime_seconds(kernels, exam.step_s - busy_s)
     shares = {name: part / exam.step_s for name, part in seconds.items()}
-    work = total(one.work for one in kernels if one.work is not None)
+    known = [one.work for one in kernels if one.work is not None]
+    work = total(known)
     host_s = max(0.0, exam.step_s - busy_s) if exam.serial else exam.host_s  # rounding
     device_s = busy_s if exam.serial else min(exam.step_s, busy_s + queued_gaps_s(exam.kernels, exam.gap_before_s))
     floors = None if exam.program is None else fused_floor(exam.program, exam.ceilings)
@@ -146,9 +153,9 @@ def diagnose(exam: Exam, rules: Iterable[Rule] | None = None) -> Diagnosis:
         attained_s=_parts(kernels, "attained"),
         inefficient_s=_parts(kernels, "inefficient"),
         regime=leading_regime(shares) if scale <= TOO_BUSY else "unknown",
-        flops=work.flops,
-        flops_dense=work.flops_dense,
-        bytes=work.bytes,
+        flops=work.flops if known else None,
+        flops_dense=work.flops_dense if known else None,
+        bytes=work.bytes if known else None,
         mfu=_fraction(dense_once, exam.step_s, None if sheet is None else sheet.matmul_flops_per_s, mode),
         measured_peak_fraction=_fraction(dense_once, exam.step_s, exam.ceilings.matmul_flops_per_s, mode),
         compulsory_floor_s=compulsory,
@@ -166,7 +173,7 @@ def diagnose(exam: Exam, rules: Iterable[Rule] | None = None) -> Diagnosis:
         modules=module_tree(kernels),
         findings=find_all(Case(exam, tuple(kernels), Sides(host_s, device_s, exam.serial), limits, floors), rules),
         syncs=exam.syncs,
-        quality=replace(exam.quality, warnings=(*exam.quality.warnings, *_doubts(exam, scale, fused, as_run))),
+        quality=replace(exam.quality, warnings=(*exam.quality.warnings, *_doubts(exam, kernels, fused, as_run, scale))),
         batch_test=batch_verdict(exam, shares if scale <= TOO_BUSY else None),
     )
 
@@ -212,7 +219,9 @@ def _parts(kernels: Iterable[Attributed], part: str) -> dict[str, float]:
     return seconds
 
 
-def _doubts(exam: Exam, scale: float, fused_s: float | None, as_run_s: float | None) -> Iterator[str]:
+def _doubts(
+    exam: Exam, kernels: Sequence[Attributed], fused_s: float | None, as_run_s: float | None, scale: float
+) -> Iterator[str]:
     """What the diagnosis itself finds odd."""
     if scale > BUSY:
         yield (
@@ -224,8 +233,27 @@ def _doubts(exam: Exam, scale: float, fused_s: float | None, as_run_s: float | N
         yield f"quicker than its floor; {again}"
     elif as_run_s is not None and as_run_s > ABOVE * exam.step_s:
         yield f"quicker than the floors of its kernels one after the other; they overlap, or {again}"
+    else:
+        yield from _beaten(kernels)
     if exam.batch_test is not None and exam.batch_test.problem is not None:
         yield f"there is no batch test: {exam.batch_test.problem}"
+
+
+def _beaten(kernels: Sequence[Attributed]) -> Iterator[str]:
+    """Ops above their ceilings; never clamped, so told."""
+    beaten = [
+        one
+        for one in kernels
+        if one.parts is not None and one.floor is not None and one.seconds and one.floor.is_beaten_by(one.seconds)
+    ]
+    share = sum(one.seconds for one in beaten) / (sum(one.seconds for one in kernels) or 1.0)
+    if share > MOST_BEATEN:
+        most = max(beaten, key=lambda one: one.seconds)
+        assert most.op is not None
+        yield (
+            f"{units.percent(share, 0)} of busy time is in ops that take less than their floors, "
+            f"{canonical(most.op.name)} before all: a ceiling is too low, or less is done than was counted"
+        )
 
 
 def _dense_without_recomputation(exam: Exam) -> float | None:

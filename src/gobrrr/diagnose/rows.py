@@ -15,8 +15,9 @@ from gobrrr.work.work import Work, total
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    flops: float
-    bytes: float
+    flops: float | None
+    bytes: float | None
+    """None if the work of none of it is known."""
     seconds: float
     share: float
     """Of busy time, as in the paper."""
@@ -52,18 +53,20 @@ def class_rows(kernels: Iterable[Attributed], busy_s: float) -> dict[str, ClassR
 
 
 def _class_row(group: list[Attributed], busy_s: float) -> ClassRow:
-    work = total(one.work for one in group if one.work is not None)
+    known = [one.work for one in group if one.work is not None]
+    work = total(known)
     seconds = sum(one.seconds for one in group)
-    return ClassRow(work.flops, work.bytes, seconds, seconds / busy_s if busy_s else 0.0)
+    share = seconds / busy_s if busy_s else 0.0
+    return ClassRow(work.flops, work.bytes, seconds, share) if known else ClassRow(None, None, seconds, share)
 
 
 def op_rows(kernels: Iterable[Attributed], exam: Exam) -> tuple[OpRow, ...]:
-    """Grouped by name, shapes, types, module, phase and line; the longest first."""
+    """Grouped by name, what it does of the program, shapes, types, module, phase and line; the longest first."""
     groups: dict[tuple[object, ...], list[Attributed]] = defaultdict(list)
     for one in kernels:
         op = one.op
         looks = None if op is None else (tuple(ref[2::2] for ref in op.inputs), op.module, op.phase, op.source)
-        groups[one.kernel.name, looks].append(one)
+        groups[one.kernel.name, _program_names(one.kernel, op, exam), looks].append(one)
     return tuple(sorted((_op_row(group, exam) for group in groups.values()), key=lambda row: -row.seconds))
 
 

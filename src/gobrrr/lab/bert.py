@@ -56,17 +56,17 @@ def _table(site: Site, name: str, layers: int) -> list[ClassPoint]:
 
 
 def class_points(model: str, rows: Mapping[str, ClassRow]) -> list[ClassPoint]:
-    flops = sum(row.flops for row in rows.values())
+    flops = sum(row.flops or 0.0 for row in rows.values())
     return [
         ClassPoint(
             model=model,
             cls=cls,
-            flop_share=row.flops / flops,
+            flop_share=(row.flops or 0.0) / flops,
             paper_flop_share=PAPER_FLOPS.get(cls),
             time_share=row.share,
             paper_time_share=PAPER_TIME.get(cls),
             seconds=row.seconds,
-            flops_per_s=row.flops / row.seconds if row.seconds else None,
+            flops_per_s=row.flops / row.seconds if row.flops is not None and row.seconds else None,
         )
         for cls, row in rows.items()
     ]

@@ -80,8 +80,8 @@ class Site:
         diagnosis = diagnose(examine(lambda: step, what, effort=self.sizes.effort))
         return Weighed(
             seconds=diagnosis.step_s,
-            flops=diagnosis.flops,
-            bytes=diagnosis.bytes,
+            flops=diagnosis.flops or 0.0,
+            bytes=diagnosis.bytes or 0.0,
             floor_s=diagnosis.as_run_floor_s,
             regime=diagnosis.regime,
             limiter=diagnosis.limiter,

@@ -1,9 +1,11 @@
 """Ops over the measured ceilings: where each bubble of the roofline stands."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gobrrr import units
+from gobrrr.diagnose.regime import Regime
 from gobrrr.exam import Exam
 from gobrrr.report.machine import roofline_of
 from gobrrr.report.roofline import Line, Roofline
@@ -17,6 +19,9 @@ MOST_DECADES = 6
 
 UNSEEN = 0.002
 """Of the time: so much may stand at the lower edge, or a speck would halve the picture."""
+
+NOTABLE = 0.05
+"""Of the step, from which on ops without a place are mentioned."""
 
 MARGIN = 2.0
 ROOM = 8.0
@@ -39,6 +44,8 @@ class Ceiling:
 
     label: str
     """Empty where a neighbour's label speaks for it too."""
+    short: str
+    """The same where there is no room for numbers."""
     x: float
     y: float
     x_end: float
@@ -59,6 +66,10 @@ class RooflineView:
     """One for each op, in their order; None where its work, its time or the machine is unknown."""
     missing: str | None
     """Why there is nothing to draw."""
+    longest_s: float = 0.0
+    """Of all ops, those that have no place here too: a bubble is as large as its time beside theirs."""
+    note: str | None = None
+    """How much of the time has no place here, if it is much."""
 
 
 def roofline_view(exam: Exam, ops: Sequence[OpLine]) -> RooflineView:
@@ -78,7 +89,15 @@ def roofline_view(exam: Exam, ops: Sequence[OpLine]) -> RooflineView:
         ceilings=tuple(_ceilings(roofline, _modes(exam), x_low, x_high, y_low)),
         bubbles=bubbles,
         missing=None if any(bubbles) else "no op of known work was timed",
+        longest_s=max((line.seconds for line in ops), default=0.0),
+        note=_unplaced([line.share for line in ops if line.regime == Regime.UNCOUNTED]),
     )
+
+
+def _unplaced(shares: Sequence[float]) -> str | None:
+    if sum(shares) < NOTABLE:
+        return None
+    return f"ops of unknown work have no place here: {units.percent(sum(shares), 0)} of the step"
 
 
 def _lowest(rates: list[tuple[float, float]], top: float) -> float:
@@ -120,14 +139,15 @@ def _ceilings(roofline: Roofline, used: set[str], x_low: float, x_high: float, y
         start = max(x_low, y_low / slope.per_s)
         label = f"{slope.label} {units.bytes_per_s(slope.per_s)}"
         used_at_all = slope is roofline.slopes[0]
-        yield Ceiling(label, start, start * slope.per_s, highest / slope.per_s, highest, slope=True, used=used_at_all)
-    for label, roof in _labelled(roofline.roofs):
+        end = highest / slope.per_s
+        yield Ceiling(label, slope.label, start, start * slope.per_s, end, highest, slope=True, used=used_at_all)
+    for label, short, roof in _labelled(roofline.roofs):
         start = max(x_low, roof.per_s / fastest)
-        yield Ceiling(label, start, roof.per_s, x_high, roof.per_s, slope=False, used=roof.label in used)
+        yield Ceiling(label, short, start, roof.per_s, x_high, roof.per_s, slope=False, used=roof.label in used)
 
 
-def _labelled(roofs: Sequence[Line]) -> Iterable[tuple[str, Line]]:
-    """The highest of some that are close together has the names of all."""
+def _labelled(roofs: Sequence[Line]) -> Iterable[tuple[str, str, Line]]:
+    """The highest of some that are close together has the names of all, and those that are equal have one number."""
     groups: list[list[Line]] = []
     for roof in sorted(roofs, key=lambda line: -line.per_s):
         if groups and groups[-1][0].per_s / roof.per_s < TOGETHER:
@@ -135,5 +155,9 @@ def _labelled(roofs: Sequence[Line]) -> Iterable[tuple[str, Line]]:
         else:
             groups.append([roof])
     for group in groups:
-        yield " · ".join(f"{roof.label} {units.flops_per_s(roof.per_s)}" for roof in group), group[0]
-        yield from (("", roof) for roof in group[1:])
+        equal: defaultdict[str, list[str]] = defaultdict(list)
+        for roof in group:
+            equal[units.flops_per_s(roof.per_s)].append(roof.label)
+        label = " · ".join(f"{', '.join(names)} {rate}" for rate, names in equal.items())
+        yield label, " · ".join(roof.label for roof in group), group[0]
+        yield from (("", "", roof) for roof in group[1:])

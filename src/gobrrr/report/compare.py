@@ -10,6 +10,7 @@ from gobrrr import units
 from gobrrr.diagnose.compare import Comparison, OpChange, Pair
 
 TOP_OPS = 12
+_SHARES = ("before", "after")
 
 
 def render(comparison: Comparison, next_command: str) -> RenderableType:
@@ -41,13 +42,21 @@ def verdict(comparison: Comparison) -> str:
 
 
 def _where(comparison: Comparison) -> Table:
-    table = _table("where the time goes", "before", "after", "", "")
+    """Between different machines shares alone."""
+    table = _table("where the time goes", *(("before", "after", "", "") if comparison.same_machine else _SHARES))
     for name, pair in comparison.seconds.items():
         if any((pair.before, pair.after)):
-            seconds = [units.seconds(one) if comparison.same_machine else "" for one in (pair.before, pair.after)]
-            share = comparison.shares[name]
-            table.add_row(name, *seconds, units.percent(share.before, 0), units.percent(share.after, 0))
+            shares = comparison.shares[name]
+            percents = [units.percent(one, 0) for one in (shares.before, shares.after)]
+            table.add_row(name, *_both(comparison, pair), *percents)
     return table
+
+
+def _both(comparison: Comparison, pair: Pair | None) -> list[str]:
+    """Seconds before and after, where they can be compared."""
+    if not comparison.same_machine:
+        return []
+    return [units.seconds(one) for one in ((None, None) if pair is None else (pair.before, pair.after))]
 
 
 def _idle(comparison: Comparison) -> Iterator[str]:
@@ -61,15 +70,16 @@ def _idle(comparison: Comparison) -> Iterator[str]:
 
 
 def _ops(comparison: Comparison) -> Table:
-    table = _table("ops that changed", "", "before", "after", "of floor", "", "regime")
-    table.columns[1].justify = table.columns[6].justify = "left"
+    seconds = ("before", "after") if comparison.same_machine else ()
+    table = _table("ops that changed", "", *seconds, "of floor", "", "regime")
+    table.columns[1].justify = table.columns[-1].justify = "left"
+    for column in table.columns[1:]:
+        column.no_wrap = True
     for one in comparison.ops[:TOP_OPS]:
-        seconds = one.seconds or Pair(None, None)
         table.add_row(
-            Text(one.name),
+            Text(one.name, no_wrap=True, overflow="ellipsis"),
             one.change,
-            units.seconds(seconds.before),
-            units.seconds(seconds.after),
+            *_both(comparison, one.seconds),
             units.percent(one.of_ceiling.before, 0),
             units.percent(one.of_ceiling.after, 0),
             _regimes(one),

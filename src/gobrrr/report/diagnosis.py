@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -51,6 +52,8 @@ def _where(view: StepView) -> Table:
             part.regime, bar(part.share), units.seconds(part.seconds), units.percent(part.share, 0), note(part)
         )
     table.columns[1].justify = table.columns[4].justify = "left"
+    for column in table.columns[:4]:
+        column.no_wrap = True
     return table
 
 
@@ -113,10 +116,12 @@ def _modules(view: StepView) -> Iterator[RenderableType]:
         return
     table = _table("longest modules", "time", "of busy", "of floor", "regime", "kernels")
     table.columns[4].justify = "left"
+    for column in table.columns[1:]:
+        column.no_wrap = True
     for line in (line for line in view.modules if line in longest):
         often = f" × {line.modules}" if line.modules > 1 else ""
         table.add_row(
-            Text(f"{'  ' * line.depth}{line.label}{often}"),
+            Text(f"{'  ' * line.depth}{line.label}{often}", no_wrap=True, overflow="ellipsis"),
             units.seconds(line.seconds),
             units.percent(line.share, 0),
             units.percent(line.of_floor, 0),
@@ -127,20 +132,25 @@ def _modules(view: StepView) -> Iterator[RenderableType]:
     yield ""
 
 
-def _finding(found: FindingLine) -> Iterator[Text]:
+def _finding(found: FindingLine) -> Iterator[RenderableType]:
     """What is at stake, what was seen and what to do."""
     stake = f"{units.seconds(found.seconds_at_stake)} of the step, {units.seconds(found.device_seconds)} of the device"
     yield Text.assemble((f"{found.code} {found.title}", "bold"), f"  {stake} at stake")
     for line in found.evidence[:MOST_EVIDENCE]:
-        yield Text(f"     {line}")
-    yield Text(f"     → {found.treatment}")
+        yield _indented(line)
+    yield _indented(f"→ {found.treatment}")
 
 
-def _batch_test(view: StepView) -> Iterator[Text]:
+def _indented(text: str) -> RenderableType:
+    """The lines that it wraps into too, so that findings can be told apart."""
+    return Padding(Text(text), (0, 0, 0, 5), expand=False)
+
+
+def _batch_test(view: StepView) -> Iterator[RenderableType]:
     if view.batch_test is not None:
         seen, meaning = view.batch_test
         yield Text.assemble(("batch test", "bold"), f"  {seen}")
-        yield Text(f"     → {meaning}")
+        yield _indented(f"→ {meaning}")
         yield Text()
 
 

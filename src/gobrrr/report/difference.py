@@ -45,6 +45,8 @@ class ChangeLine:
 class DifferenceView:
     verdict: str
     faster: bool | None
+    same_machine: bool
+    """Between others no seconds are compared."""
     sides: tuple[SideView, SideView]
     regimes: tuple[RegimeLine, ...]
     idle: tuple[tuple[str, Pair], ...]
@@ -63,6 +65,7 @@ def difference_view(compared: Compared) -> DifferenceView:
     return DifferenceView(
         verdict=plain(verdict(found)),
         faster=None if found.speedup is None else found.speedup >= 1,
+        same_machine=found.same_machine,
         sides=(before, after),
         regimes=tuple(_regimes(found)),
         idle=tuple((plain(cause.replace("_", " ")), pair) for cause, pair in found.idle_causes_s.items()),

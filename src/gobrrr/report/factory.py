@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from gobrrr.diagnose.diagnosis import Diagnosis
+from gobrrr import units
+from gobrrr.diagnose.diagnosis import MOST_UNCOUNTED, Diagnosis
 from gobrrr.diagnose.regime import Regime
 from gobrrr.exam import Exam
 
@@ -14,13 +15,13 @@ PAPERS = 9
 
 @dataclass(frozen=True, slots=True)
 class FactoryView:
-    bytes: float
+    bytes: float | None
     """That left the warehouse."""
     bytes_per_s: float | None
     """While the device was busy."""
     road_bytes_per_s: float | None
     """What the road can carry."""
-    flops: float
+    flops: float | None
     flops_per_s: float | None
     floor_flops_per_s: float | None
     """What the factory floor can do, in the mode that most of the work asks for."""
@@ -35,18 +36,22 @@ class FactoryView:
     machines: int
     papers: int
     """How many are drawn."""
+    note: str | None
+    """What is in none of the houses, if it is much."""
 
 
 def factory_view(exam: Exam, diagnosis: Diagnosis) -> FactoryView:
     shares = {regime.value: diagnosis.seconds[regime] / diagnosis.step_s for regime in Regime}
     mode = _mode(exam)
     busy_s = diagnosis.busy_s
+    known = diagnosis.seconds["uncounted"] <= MOST_UNCOUNTED * busy_s  # else the little that is would pass for all
+    moved, flops = (diagnosis.bytes, diagnosis.flops) if known else (None, None)
     return FactoryView(
-        bytes=diagnosis.bytes,
-        bytes_per_s=diagnosis.bytes / busy_s if busy_s else None,
+        bytes=moved,
+        bytes_per_s=_rate(moved, busy_s),
         road_bytes_per_s=exam.ceilings.dram_bytes_per_s,
-        flops=diagnosis.flops,
-        flops_per_s=diagnosis.flops / busy_s if busy_s else None,
+        flops=flops,
+        flops_per_s=_rate(flops, busy_s),
         floor_flops_per_s=None if mode is None else exam.ceilings.matmul_flops_per_s.get(mode),
         mode=mode,
         orders=len(exam.kernels),
@@ -56,7 +61,12 @@ def factory_view(exam: Exam, diagnosis: Diagnosis) -> FactoryView:
         trucks=_drawn(shares["bandwidth"], TRUCKS),
         machines=_drawn(shares["compute"], MACHINES),
         papers=_drawn(shares["overhead"], PAPERS),
+        note=None if known else f"{units.percent(shares['uncounted'], 0)} of the step is work that nobody counted",
     )
+
+
+def _rate(amount: float | None, seconds: float) -> float | None:
+    return None if amount is None or not seconds else amount / seconds
 
 
 def _drawn(share: float, most: int) -> int:

@@ -1,7 +1,7 @@
 """One recorded step as lanes: what the host asked for, what the device ran, and what each gap waited for."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from gobrrr import units
@@ -24,6 +24,7 @@ HOST, DEVICE = "host", "device"
 class Bar:
     lane: str
     start_s: float
+    """Since the device began, or was free for this step: the host may be ahead of it."""
     seconds: float
     regime: str
     kind: str
@@ -48,7 +49,7 @@ def lanes_view(examined: Examined) -> LanesView:
     ran = sorted(exam.kernels, key=lambda kernel: kernel.start_s)
     if not ran:
         return LanesView((), (), 0.0, exam.step_s, "no kernel was recorded")
-    names = _lanes(ran)
+    names = _lanes(ran, "thread" if exam.device == "cpu" else "stream")
     places = {kind_of(row): place for place, row in enumerate(rows)}
     bars = [
         Bar(names[one.stream, one.kind], one.start_s, one.seconds, rows[place].regime, "kernel", "", place)
@@ -59,15 +60,16 @@ def lanes_view(examined: Examined) -> LanesView:
     end_s = max(one.start_s + one.seconds for one in ran)
     host = list(_host(ran, exam))
     lanes = (*([HOST] if host else []), *dict.fromkeys(names.values()))
-    return LanesView(lanes, (*host, *gaps, *bars), start_s, end_s, _note(ran, start_s))
+    shown = tuple(replace(bar, start_s=bar.start_s - start_s) for bar in (*host, *gaps, *bars))
+    return LanesView(lanes, shown, 0.0, end_s - start_s, _note(ran, start_s))
 
 
-def _lanes(ran: Sequence[Kernel]) -> dict[tuple[int, KernelKind], str]:
-    """A lane for each stream, and for copies and collectives on it."""
+def _lanes(ran: Sequence[Kernel], what: str) -> dict[tuple[int, KernelKind], str]:
+    """A lane for each stream or thread, and for copies and collectives on it."""
     keys = sorted({(one.stream, one.kind) for one in ran}, key=lambda key: (key[1] != "compute", key))
     if len(keys) == 1:
         return {keys[0]: DEVICE}
-    return {key: f"stream {key[0]}" + ("" if key[1] is KernelKind.COMPUTE else f" {key[1].value}") for key in keys}
+    return {key: f"{what} {key[0]}" + ("" if key[1] is KernelKind.COMPUTE else f" {key[1].value}") for key in keys}
 
 
 def _gaps(ran: Sequence[Kernel], lane: str, exam: Exam) -> Iterator[Bar]:

@@ -43,6 +43,8 @@ class MachineView:
     doubts: tuple[Doubt, ...]
     roofline: Roofline
     has_sheet: bool
+    known_by: str
+    """`measured`, or `assumed` of a machine that nobody measured."""
 
 
 def view(ceilings: Ceilings, sheet: Datasheet | None, now: datetime) -> MachineView:
@@ -55,7 +57,13 @@ def view(ceilings: Ceilings, sheet: Datasheet | None, now: datetime) -> MachineV
         doubts=all_doubts(ceilings, sheet),
         roofline=roofline_of(ceilings),
         has_sheet=sheet is not None,
+        known_by="measured" if _is_measured(ceilings) else "assumed",
     )
+
+
+def _is_measured(ceilings: Ceilings) -> bool:
+    """Whoever measures does it with some threads."""
+    return ceilings.threads > 0
 
 
 def all_doubts(ceilings: Ceilings, sheet: Datasheet | None) -> tuple[Doubt, ...]:
@@ -68,12 +76,14 @@ def all_doubts(ceilings: Ceilings, sheet: Datasheet | None) -> tuple[Doubt, ...]
 def _facts(ceilings: Ceilings, sheet: Datasheet | None, now: datetime) -> Iterator[str]:
     software = [f"torch {ceilings.torch}" if ceilings.torch else None, ceilings.architecture]
     software += [f"driver {ceilings.driver}" if ceilings.driver else None]
-    yield " · ".join(part for part in (*software, f"{ceilings.threads} threads") if part)
+    threads = f"{ceilings.threads} threads" if _is_measured(ceilings) else None
+    yield " · ".join(part for part in (*software, threads) if part)
     sizes = {"memory": ceilings.memory_bytes, "cache": ceilings.cache_bytes}
     yield " · ".join(f"{units.capacity(size)} {name}" for name, size in sizes.items() if size is not None)
     if ceilings.host is not None and ceilings.host != ceilings.device:
         yield f"host {ceilings.host}"
-    yield f"measured {units.age(ceilings.age_s(now))}" + ("; no datasheet under this name" if sheet is None else "")
+    age = f"measured {units.age(ceilings.age_s(now))}" if _is_measured(ceilings) else "never measured"
+    yield age + ("; no datasheet under this name" if sheet is None else "")
     if sheet is not None:
         yield f"datasheet: {sheet.source}"
 
@@ -186,7 +196,8 @@ def render(page: MachineView, console: Console) -> None:
 
 def _table(page: MachineView, letters: dict[int, str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for column in ("", "measured", "±", "datasheet", "of it") if page.has_sheet else ("", "measured", "±"):
+    columns = ("", page.known_by, "±", "datasheet", "of it")
+    for column in columns if page.has_sheet else columns[:3]:
         table.add_column(column.translate(letters), justify="left" if not column else "right", no_wrap=True)
     for title, rows in page.sections:
         table.add_row(Text(title, "bold"))

@@ -50,17 +50,23 @@ def step(examined: Examined) -> str:
 
 def comparison(compared: Compared) -> str:
     found = compared.comparison
+    both = found.same_machine  # between others no seconds are compared
     seconds = [
         [
             name,
-            _pair(pair),
+            *([_pair(pair)] if both else []),
             f"{units.percent(found.shares[name].before, 0)} → {units.percent(found.shares[name].after, 0)}",
         ]
         for name, pair in found.seconds.items()
         if pair.before or pair.after
     ]
     changes = [
-        [escaped(one.name), one.change, _pair(one.seconds or Pair(None, None)), _of_ceiling(one.of_ceiling)]
+        [
+            escaped(one.name),
+            one.change,
+            *([_pair(one.seconds or Pair(None, None))] if both else []),
+            _of_ceiling(one.of_ceiling),
+        ]
         for one in found.ops[:TOP_CHANGES]
     ]
     return _text(
@@ -68,9 +74,9 @@ def comparison(compared: Compared) -> str:
         "",
         f"**{escaped(compare.verdict(found))}**",
         "",
-        *_table(["where the time goes", "seconds", "share"], seconds),
+        *_table(["where the time goes", *(["seconds"] if both else []), "share"], seconds),
         "",
-        *_table(["ops that changed", "", "seconds", "of floor"], changes),
+        *_table(["ops that changed", "", *(["seconds"] if both else []), "of floor"], changes),
     )
 
 

@@ -8,6 +8,7 @@ from gobrrr.report.charts.base import Spec, config
 from gobrrr.report.charts.roofline import roofline as chart
 from gobrrr.report.colours import LIGHT
 from gobrrr.report.examined import Examined
+from gobrrr.report.plain import capital
 from gobrrr.report.view import step_view
 
 WIDTH = 900
@@ -17,8 +18,11 @@ SCALE = 2
 def roofline(examined: Examined) -> Spec:
     """The chart with everything in it, as a notebook or a converter wants it."""
     view = step_view(examined.diagnosis)
+    placed = roofline_view(examined.exam, view.ops)
+    told = f"no roofline: {placed.missing}" if placed.missing else placed.note
     return {
-        **chart(roofline_view(examined.exam, view.ops), view.ops),
+        **chart(placed, view.ops),
+        **({} if told is None else {"title": {"text": capital(told), "fontWeight": "normal", "color": LIGHT.muted}}),
         "width": WIDTH,
         "config": {**config(), "background": LIGHT.card},
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gobrrr import units
 from gobrrr.diagnose.batch import BatchVerdict
-from gobrrr.diagnose.diagnosis import Diagnosis
+from gobrrr.diagnose.diagnosis import MOST_UNCOUNTED, Diagnosis
 from gobrrr.diagnose.findings import FINDINGS, Finding, nothing_to_gain
 from gobrrr.diagnose.modules import ModuleNode, largest
 from gobrrr.diagnose.rows import ClassRow, OpRow, layers_as_one
@@ -28,9 +28,17 @@ HALF = 0.5
 """If less of the leading regime is attained, the verdict says so: the units are occupied, not used."""
 
 _SEEN = {
-    "windows": "steps without a profiler",
-    "replayed": "recorded steps without what recording cost",
+    "windows": ("step", "without a profiler"),
+    "replayed": ("recorded step", "without what recording cost"),
 }
+_TICK_OF_A_STEP = "Each tick is a recorded step; the band is the 95 % interval of the median."
+_TICKS = {
+    "windows": "Each tick is a window of steps; the band is the 95 % interval of the median.",
+    "replayed": "Each tick is a recorded step, played again; the band is what recording may have cost, most to least.",
+}
+_ENGINE = "autograd::engine::evaluate_function: "
+"""Before the name of a backward op, where its trace holds nothing further in."""
+
 _LIMITERS = {
     "host": "the host limits",
     "device": "the device limits",
@@ -63,9 +71,9 @@ class ClassLine:
     name: str
     seconds: float
     share: float
-    flops: float
+    flops: float | None
     flops_share: float | None
-    bytes: float
+    bytes: float | None
     bytes_share: float | None
     flops_per_s: float | None
     bytes_per_s: float | None
@@ -166,6 +174,8 @@ class StepView:
     """What was seen and what it means."""
     measured: tuple[str, ...]
     """How: sentences."""
+    ticks: str
+    """What a tick and the band mean, where step times are drawn."""
     doubts: tuple[str, ...]
 
 
@@ -195,7 +205,8 @@ def step_view(diagnosis: Diagnosis) -> StepView:
         nothing=_nothing(diagnosis),
         batch_test=None if test is None else (_batch_test(test), test.explanation),
         measured=tuple(_measured(diagnosis)),
-        doubts=tuple(plain(warning, MOST_EVIDENCE) for warning in diagnosis.quality.warnings),
+        ticks=_TICKS.get(diagnosis.step_s_method, _TICK_OF_A_STEP),
+        doubts=tuple(plain(warning, MOST_EVIDENCE) for warning in (*diagnosis.quality.warnings, *_blind(diagnosis))),
     )
 
 
@@ -206,8 +217,9 @@ def verdict(diagnosis: Diagnosis) -> tuple[str, str, str]:
 
 def _step(diagnosis: Diagnosis) -> str:
     interval = f"{units.seconds(diagnosis.step_s_low)} to {units.seconds(diagnosis.step_s_high)}"
-    seen = _SEEN.get(diagnosis.step_s_method, "recorded steps")
-    return f"step {units.seconds(diagnosis.step_s)} ({interval}, {diagnosis.steps} {seen})"
+    what, how = _SEEN.get(diagnosis.step_s_method, ("recorded step", "under the profiler"))
+    steps = f"{diagnosis.steps} {what}{'' if diagnosis.steps == 1 else 's'} {how}"
+    return f"step {units.seconds(diagnosis.step_s)} ({interval}, {steps})"
 
 
 def _regime(diagnosis: Diagnosis) -> str:
@@ -223,7 +235,7 @@ def _regime(diagnosis: Diagnosis) -> str:
 
 def _of_floor(diagnosis: Diagnosis) -> str:
     if diagnosis.fraction_of_floor is None:
-        return "its floor is unknown"
+        return "its floor is unknown" if diagnosis.as_run_floor_s is None else "its fused floor is unknown"
     fraction = units.percent(diagnosis.fraction_of_floor, 0)
     return f"you are at {fraction} of what this machine can do (fused floor {units.seconds(diagnosis.fused_floor_s)})"
 
@@ -266,7 +278,7 @@ def _waits(diagnosis: Diagnosis) -> str | None:
 
 
 def _classes(rows: Mapping[str, ClassRow]) -> Iterator[ClassLine]:
-    flops, moved = sum(row.flops for row in rows.values()), sum(row.bytes for row in rows.values())
+    flops, moved = sum(row.flops or 0.0 for row in rows.values()), sum(row.bytes or 0.0 for row in rows.values())
     contraction = rows.get(OpClass.CONTRACTION)
     best = None if contraction is None else _ratio(contraction.flops, contraction.seconds)
     for name, row in rows.items():
@@ -317,7 +329,7 @@ def _names(found: Finding, source: str | None) -> bool:
 
 def _op_name(row: OpRow) -> str:
     """By the ops of the program that it does, the first few of them."""
-    names = [canonical(name) for name in row.fused_from or ()]
+    names = [canonical(name).removeprefix(_ENGINE) for name in row.fused_from or ()]
     more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
     return " + ".join([*names[:MOST_NAMES], *more]) or row.name
 
@@ -365,7 +377,15 @@ def _finding(found: Finding, step_s: float) -> FindingLine:
 
 def _nothing(diagnosis: Diagnosis) -> str | None:
     sentence = nothing_to_gain(diagnosis.findings, diagnosis.step_s)
-    return None if sentence is None else _unexplained(diagnosis) or sentence
+    return None if sentence is None else _uncounted(diagnosis) or _unexplained(diagnosis) or sentence
+
+
+def _uncounted(diagnosis: Diagnosis) -> str | None:
+    """Where most of the work is unknown there may be much to gain, and nobody can say."""
+    share = diagnosis.seconds["uncounted"] / diagnosis.step_s
+    if share <= MOST_UNCOUNTED:
+        return None
+    return f"what could be gained is not known: {units.percent(share, 0)} of the step is in work without a floor"
 
 
 def _unexplained(diagnosis: Diagnosis) -> str | None:
@@ -403,6 +423,12 @@ def _measured(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"of busy time, {recorded}; ceilings: {plain(diagnosis.machine.ceilings_from)}"
     if used := _gpu_use(diagnosis):
         yield f"while the step was timed the GPU had {used}"
+
+
+def _blind(diagnosis: Diagnosis) -> Iterator[str]:
+    """Without ceilings nothing is near or far from anything."""
+    if diagnosis.machine.ceilings_from == "unknown":
+        yield "without known ceilings there are no floors: --ceilings takes what `gobrrr machine --json` says there"
 
 
 def _gpu_use(diagnosis: Diagnosis) -> str:

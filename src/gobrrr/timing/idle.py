@@ -46,9 +46,12 @@ _NAMES = {
     Cause.COMPILATION: re.compile(r"\(dynamo_timed\)$"),
     Cause.DATA_LOADING: re.compile(r"^enumerate\(DataLoader\)"),
     Cause.COMMUNICATION: re.compile(f"^record_param_comms|{COLLECTIVES.pattern}", re.IGNORECASE),
-    Cause.SYNC: re.compile(r"^(cuda|hip)\w+Synchronize"),
-    Cause.ALLOCATION: re.compile(r"^(cuda|hip)(Malloc|Free|Host(Alloc|Malloc|Free|Register|Unregister))"),
-    Cause.COPY: re.compile(r"^(cuda|hip)Memcpy"),
+    Cause.SYNC: re.compile(r"^[a-z]\w+Synchronize|^ur(EventWait|QueueFinish)"),
+    Cause.ALLOCATION: re.compile(
+        r"^(cuda|hip|cu)(Malloc|Free|Host(Alloc|Malloc|Free|Register|Unregister)|"
+        r"Mem(Alloc|Free|Create|Release|Map|Unmap|SetAccess|AddressReserve|AddressFree))"
+    ),
+    Cause.COPY: re.compile(r"^(cuda|hip|cu)Memcpy|^urEnqueue\w*Memcpy|^ze\w+MemoryCopy"),
 }
 """Of spans that say more than that an op ran."""
 

@@ -1,5 +1,6 @@
 """The Tally of a program: its Work by class, phase, module and op, in the JSON that `gobrrr count` prints."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from typing import ClassVar
 from gobrrr.work.op import CountedBy, Op, OpClass, Phase, TensorRef
 from gobrrr.work.program import Program
 from gobrrr.work.work import total
+
+_NUMBERED = re.compile(r"^([A-Z]\w*_)\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +149,11 @@ def _none_of(names: Iterable[StrEnum], launched: Iterable[Op], attribute: str) -
 
 
 def alike(module: str) -> str:
-    """Layers that differ by their number only are one: `Net.block.0` and `Net.block.1` are `Net.block.*`."""
-    return ".".join("*" if part.isdigit() else part for part in module.split("."))
+    """Layers that differ by their number only are one: `Net.block.0` and `Net.block.1` are `Net.block.*`.
+
+    torch's profiler knows modules by class alone, and numbers those of each: `Block_0` and `Block_1` are `Block_*`.
+    """
+    return ".".join("*" if part.isdigit() else _NUMBERED.sub(r"\1*", part) for part in module.split("."))
 
 
 def coverage(launched: Iterable[Op]) -> dict[str, float]:

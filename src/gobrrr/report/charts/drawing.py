@@ -12,7 +12,7 @@ _LABELS = {
     "FLOP/s": RATE,
     "B/s": RATE.replace("FLOP/s", "B/s"),
     "%": "format(datum.value, '.0%')",
-    "": "format(datum.value, '~s')",
+    "": "format(datum.value, datum.value < 1 ? '~g' : '~s')",
 }
 
 

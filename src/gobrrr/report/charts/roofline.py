@@ -33,7 +33,7 @@ def roofline(view: RooflineView, ops: Sequence[OpLine] = ()) -> Spec:
             {"data": ceilings, **_names_of_roofs(x, y)},
             {"data": ceilings, **_names_of_slopes(x, y)},
             {"data": {"name": "ops"}, **_reach(x, y)},
-            {"data": {"name": "ops"}, **_bubbles(x, y, _TOLD if ops else _PLACE)},
+            {"data": {"name": "ops"}, **_bubbles(x, y, view.longest_s, _TOLD if ops else _PLACE)},
         ],
     }
 
@@ -66,8 +66,14 @@ def _lines(x: Spec, y: Spec) -> Spec:
 def _names_of_roofs(x: Spec, y: Spec) -> Spec:
     return {
         "transform": [{"filter": "!datum.slope"}],
-        "mark": {"type": "text", "align": "right", "baseline": "bottom", "dy": -4},
-        "encoding": {"x": {**x, "field": "x_end"}, "y": y, "text": {"field": "label"}},
+        "mark": {
+            "type": "text",
+            "align": "right",
+            "baseline": "bottom",
+            "dy": -4,
+            "text": {"expr": f"width < {NARROW} ? datum.short : datum.label"},
+        },
+        "encoding": {"x": {**x, "field": "x_end"}, "y": y},
     }
 
 
@@ -100,9 +106,9 @@ def _reach(x: Spec, y: Spec) -> Spec:
     }
 
 
-def _bubbles(x: Spec, y: Spec, tooltip: Spec | list[Spec]) -> Spec:
+def _bubbles(x: Spec, y: Spec, longest_s: float, tooltip: Spec | list[Spec]) -> Spec:
     """As large as their time."""
-    scale = {"type": "linear", "domainMin": 0, "rangeMin": 24, "rangeMax": 1600}
+    scale = {"type": "linear", "domain": [0, longest_s], "rangeMin": 24, "rangeMax": 1600}
     return {
         "mark": {"type": "circle", "cursor": "pointer", "strokeWidth": 0.75},
         "encoding": {

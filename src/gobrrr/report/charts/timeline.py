@@ -3,6 +3,11 @@
 from gobrrr.report.charts.base import LANE, SECONDS, Spec, by_regime, chart
 from gobrrr.report.lanes import LanesView
 
+LEAST_ROOM = 34
+"""Pixels of a bar, below which it has no name: the next one's would run into it."""
+
+_ROOM = "scale('x', datum.b) - scale('x', datum.begun) - 8"
+
 
 def timeline(view: LanesView) -> Spec:
     """Lanes over time; the wheel zooms and dragging moves. Whoever embeds it supplies the bars."""
@@ -41,10 +46,17 @@ def timeline(view: LanesView) -> Spec:
             {
                 "transform": [
                     {"filter": "datum.t"},
-                    {"calculate": "zoom.a ? max(datum.a, zoom.a[0]) : datum.a", "as": "begun"},
+                    {"calculate": f"max(datum.a, zoom.a ? zoom.a[0] : {view.start_s})", "as": "begun"},
                     {"filter": "datum.begun < datum.b"},
                 ],
-                "mark": {"type": "text", "align": "left", "dx": 6, "clip": True},
+                "mark": {
+                    "type": "text",
+                    "align": "left",
+                    "dx": 6,
+                    "clip": True,
+                    "limit": {"expr": f"max(1, {_ROOM})"},
+                    "opacity": {"expr": f"{_ROOM} < {LEAST_ROOM} ? 0 : 1"},
+                },
                 "encoding": {"x": {**x, "field": "begun"}, "y": y, "text": {"field": "t"}},
             },
         ],

@@ -11,7 +11,10 @@ def render(compared: Compared) -> str:
     return rendered(
         "comparison.html",
         title=f"{before.view.target} → {after.view.target}",
-        heading=(f"{before.view.target} → {after.view.target}", after.view.machine),
+        heading=(
+            f"{before.view.target} → {after.view.target}",
+            *dict.fromkeys((before.view.machine, after.view.machine)),
+        ),
         sections={"regimes": "Where the time goes", "changes": "Ops that changed"},
         specs={},
         view=view,

@@ -117,6 +117,8 @@ class Chunk:
     """All that were there, those of no use too."""
     lost: int = 0
     """Events that could not be read."""
+    strange: list[str] = field(default_factory=list)
+    """Categories of spans that no profiler of torch's has; their rows are left out."""
     peak_bytes: int | None = None
     """The most memory that the device was seen to have given out."""
 
@@ -132,6 +134,7 @@ class Tables:
     blocks: list[Block] = field(default_factory=list)
     events: int = 0
     lost: int = 0
+    strange: set[str] = field(default_factory=set)
     peak_bytes: int | None = None
 
     def add(self, chunk: Chunk) -> None:
@@ -146,6 +149,7 @@ class Tables:
                 getattr(own, column.name).extend(getattr(more, column.name))
         self.events += chunk.events
         self.lost += chunk.lost
+        self.strange.update(chunk.strange)
         self.peak_bytes = max((one for one in (self.peak_bytes, chunk.peak_bytes) if one is not None), default=None)
 
     def trace(self, metadata: Mapping[str, Any] | None = None, lost: tuple[str, ...] = ()) -> "Trace":
@@ -158,6 +162,7 @@ class Tables:
             metadata=metadata or {},
             events=self.events,
             lost=lost,
+            strange=tuple(sorted(self.strange)),
             peak_bytes=self.peak_bytes,
         )
 
@@ -185,6 +190,8 @@ class Trace:
     events: int
     lost: tuple[str, ...] = ()
     """What could not be read, in sentences."""
+    strange: tuple[str, ...] = ()
+    """Categories of spans that were left out, for nobody knows what they are."""
     peak_bytes: int | None = None
     _rows: dict[tuple[SpanKind, ...], list[int]] = field(default_factory=dict, repr=False, compare=False)
 

@@ -15,7 +15,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Union
 
 from gobrrr.timing.timeline import SpanKind
-from gobrrr.timing.traces.categories import is_annotation, is_arrow, kind_of
+from gobrrr.timing.traces.categories import is_annotation, is_arrow, is_strange, kind_of
 from gobrrr.timing.traces.columns import BETWEEN, NONE, NUMBER, Chunk, Columns, Interned, packed
 
 _CONTROL = bytes(range(32))
@@ -27,6 +27,9 @@ MOST_NAME = 4096
 
 MOST_US = 1e18
 """Thirty thousand years: no clock shows a later time."""
+
+MOST_CATEGORY, MOST_STRANGE = 40, 8
+"""Characters of a category and how many of them are told, of those that nobody knows."""
 
 _SPAN, _MARKS, _ASKING, _ASKED = "X", "iI", "s", "f"
 _OTHERS = "BEbneSTpFtCMNODPRcvV(),"
@@ -219,10 +222,11 @@ def _whole(value: Any) -> int:
 
 def _chunk(events: _Events) -> Chunk:
     """Columns of the events that hold a lane for a while, filled one after the other."""
-    useful, kind = _useful(events.spans)
+    kinds = _Kinds()
+    useful, kind = _useful(events.spans, kinds)
     rows, start_us, us = useful, [event.ts for event in useful], [event.dur for event in useful]
     if not _sound(_extremes(start_us), _extremes(us)):
-        rows, kind = _useful([one for one in useful if _sound((one.ts, one.ts), (one.dur, one.dur))])
+        rows, kind = _useful([one for one in useful if _sound((one.ts, one.ts), (one.dur, one.dur))], kinds)
         start_us, us = [event.ts for event in rows], [event.dur for event in rows]
     args = [event.args for event in rows]
     names, lanes, details = Interned(), Interned(), Interned()
@@ -265,13 +269,13 @@ def _chunk(events: _Events) -> Chunk:
         starts_us=_extremes(start_us),
         events=events.number,
         lost=events.lost + len(useful) - len(rows),
+        strange=sorted({(category or "")[:MOST_CATEGORY] for category in kinds if is_strange(category)})[:MOST_STRANGE],
         peak_bytes=max((one for mark in events.marks if (one := mark.args.allocated) != NONE), default=None),
     )
 
 
-def _useful(spans: Sequence[Any]) -> tuple[Sequence[Any], list[int]]:
+def _useful(spans: Sequence[Any], kinds: "_Kinds") -> tuple[Sequence[Any], list[int]]:
     """Those of a kind that says something, mostly all, with its number."""
-    kinds = _Kinds()
     kind = [kinds[event.cat] for event in spans]
     if NONE not in kind:
         return spans, kind

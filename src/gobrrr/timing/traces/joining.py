@@ -12,7 +12,7 @@ from gobrrr.timing.traces.columns import KINDS, NONE, Trace
 from gobrrr.timing.traces.links import Step, is_graph
 from gobrrr.timing.traces.ownership import Host, chain, host_of, module_of, phase_of
 from gobrrr.timing.traces.replay import Played
-from gobrrr.timing.traces.spans import spans_of
+from gobrrr.timing.traces.spans import lane_number, spans_of
 from gobrrr.work.kernel_names import class_of, is_communication, is_tf32, type_of
 from gobrrr.work.op import CountedBy, Op, OpClass, Phase
 from gobrrr.work.recorded import Recorded, recorded
@@ -220,7 +220,7 @@ class Joining:
             start_s=played.start_s.get(row, recorded_s),
             seconds=columns.us[row] * 1e-6,
             kind=_kind(trace, row, op),
-            stream=columns.lane[row],
+            stream=lane_number(trace.lanes[columns.lane[row]][1], columns.lane[row]),
             launched_s=played.launched_s.get(row),
             fused_from=None,
             op=place,

@@ -137,14 +137,22 @@ def _periods(trace: Trace, ran: Sequence[Launched]) -> list[tuple[float, float]]
 def shortest_period(names: Sequence[int]) -> tuple[int, int] | None:
     """Where the first period begins and how long it is; None if nothing repeats.
 
-    Its length is the distance between two sights of one name, of the rarest that come again.
+    Its length is the distance between two sights of one name, of the rarest that come again. It has most of the names
+    there are: what has few is a loop at the end of a step, as an optimizer's over its parameters.
     """
     places: defaultdict[int, list[int]] = defaultdict(list)
     for place, name in enumerate(names):
         places[name].append(place)
     rare = sorted((sights for sights in places.values() if len(sights) > 1), key=len)[:MOST_ANCHORS]
     lengths = sorted({(again - sights[0], sights[0]) for sights in rare for again in sights[1:MOST_SIGHTS]})
-    return next(((first, length) for length, first in lengths if _repeats(names, first, length)), None)
+    return next(
+        (
+            (first, length)
+            for length, first in lengths
+            if _repeats(names, first, length) and 2 * len(set(names[first : first + length])) >= len(places)
+        ),
+        None,
+    )
 
 
 def _repeats(names: Sequence[int], first: int, length: int) -> bool:

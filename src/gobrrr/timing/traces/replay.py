@@ -40,8 +40,10 @@ FREE_LAUNCH_S = 1e-5
 """A launch into a queue with room takes 2 to 5 µs, recorded up to twice that."""
 
 _OP, _CALL, _PYTHON = (NUMBER[kind] for kind in (SpanKind.OP, SpanKind.RUNTIME, SpanKind.PYTHON))
-_WAITING = ("Synchronize",)
-_COPYING = ("Memcpy",)
+WAITING = ("Synchronize", "urEventWait", "urQueueFinish")
+"""In the names of calls that wait for the device: every vendor's but Intel's."""
+
+_COPYING = ("Memcpy", "MemoryCopy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ def requests_of(trace: Trace, step: Step, rows: Sequence[int]) -> list[Request]:
     for row, call in step.device:
         if call is not None:
             device[call].append(row)
-    kind, waiting = columns.kind, trace.names_with(*_WAITING)
+    kind, waiting = columns.kind, trace.names_with(*WAITING)
     calls = sorted(
         (row for row in rows if kind[row] == _CALL and (row in device or columns.name[row] in waiting)),
         key=columns.start_us.__getitem__,
@@ -189,7 +191,7 @@ def _requests(
     starts: Sequence[Sequence[float]],
 ) -> Iterator[Request]:
     columns = trace.columns
-    waiting, copying = trace.names_with(*_WAITING), trace.names_with(*_COPYING)
+    waiting, copying = trace.names_with(*WAITING), trace.names_with(*_COPYING)
     gaps = _queued_gaps_s(trace, step)
     usual_us = min(FREE_LAUNCH_S * 1e6, median([columns.us[row] for row in calls if row in device] or [0.0]))
     ends_us = [columns.start_us[call] + columns.us[call] for call in calls]

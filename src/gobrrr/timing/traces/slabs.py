@@ -22,7 +22,7 @@ MOST_APART = 256 << 20
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
-_BEHIND = re.compile(rb'(?:\}|\A)\s*(\])\s*(?=,\s*"|\}\s*\Z|\Z)')
+_BEHIND = re.compile(rb'(?:\}|\A)[\s,]*(\])\s*(?=,\s*"|\}\s*\Z|\Z)')
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 _COMMA = re.compile(rb"[\s,]+")
 _APART = b" \t\r\n,"
@@ -80,11 +80,13 @@ class Slabs:
         """The last events and what stands behind them; a file that breaks off loses the event it breaks off in."""
         closing = _exact_closing(rest) if self.exact else _guessed_closing(rest)
         if closing is not None:
-            yield _bracketed(rest, closing)
-            behind = rest[closing + 1 :] + b"".join(_at_most(pieces, MOST_APART))
-            self._note(b"{" + behind.strip(_APART))
+            yield _bracketed(rest, _end_of(rest[:closing]))
+            behind = (rest[closing + 1 :] + b"".join(_at_most(pieces, MOST_APART))).strip(_APART)
+            if behind and not self._note(b"{" + behind):
+                self.lost.append("what stands behind its events could not be read")
             return
-        end = len(rest) if _is_json(_bracketed(rest, len(rest))) else self._last_end(rest)
+        end = _end_of(rest)
+        end = end if _is_json(_bracketed(rest, end)) else self._last_end(rest)
         yield _bracketed(rest, end)
         partial = ", the last of which is lost" if rest[end:].strip(_APART) else ""
         self.lost.append(f"the file breaks off within its events{partial}")
@@ -92,19 +94,25 @@ class Slabs:
     def _last_end(self, rest: bytes) -> int:
         return _exact_cut(rest).end if self.exact else _guessed_end(rest, len(rest))
 
-    def _note(self, text: bytes) -> None:
-        """Of what stands outside, all that can be read."""
+    def _note(self, text: bytes) -> bool:
+        """Of what stands outside, all that can be read; whether it could be."""
         try:
             data = json.loads(text.decode(errors="replace"), strict=False)
         except (ValueError, RecursionError):
-            return
+            return False
         if isinstance(data, dict):
             self.metadata.update(data)
+        return True
 
 
 def _bracketed(rest: bytes | bytearray, end: int) -> bytes:
     with memoryview(rest) as view:
         return b"".join((b"[", view[:end], b"]"))
+
+
+def _end_of(events: bytes) -> int:
+    """Of the last one: writers that append to a list leave a comma behind it, and Chrome's own reader allows that."""
+    return len(events.rstrip(_APART))
 
 
 def _strip(rest: bytearray) -> None:
@@ -180,9 +188,26 @@ def single_events(slab: bytes) -> Iterator[bytes]:
                 yield slab[start : token.end()]
 
 
+_OTHERS = {
+    b"\x1f\x8b": "it was compressed twice: gunzip it once",
+    b"PK\x03\x04": "it is a zip archive: unpack it first",
+    b"(\xb5/\xfd": "it is compressed by zstd: decompress it first",
+    b"\xfd7zXZ": "it is compressed by xz: decompress it first",
+    b"BZh": "it is compressed by bzip2: decompress it first",
+    b"\xff\xfe": "it is text in UTF-16: save it as UTF-8",
+    b"\xfe\xff": "it is text in UTF-16: save it as UTF-8",
+    b"version https://git-lfs": "it is a pointer that Git LFS left in its place: git lfs pull",
+    b"SQLite format 3": "it is a database, as Nsight Systems exports, and not what torch's profiler writes",
+    b"<": "it is a page of HTML or XML, as a server sends instead of a file",
+}
+"""What people have in their hands instead of a trace, by how it begins."""
+
+
 def _not_a_trace(head: bytes) -> str:
     if not head.strip(_APART):
         return "it is empty"
+    if other := next((sentence for begun, sentence in _OTHERS.items() if head.startswith(begun)), None):
+        return other
     if not _is_json(head):
         return "it is not JSON"
     return "it is JSON without traceEvents, so no trace of torch's profiler"

@@ -50,7 +50,7 @@ def spans_of(trace: Trace, rows: Iterable[int], began_us: float) -> list[Span]:
         Span(
             KINDS[kind[row]],
             names[name[row]],
-            _lane(lanes[place := lane[row]][1], place),
+            lane_number(lanes[place := lane[row]][1], place),
             (start_us[row] - began_us) * 1e-6,
             us[row] * 1e-6,
             None if (number := correlation[row]) == NONE else number,
@@ -63,7 +63,7 @@ def spans_of(trace: Trace, rows: Iterable[int], began_us: float) -> list[Span]:
 
 
 @lru_cache(maxsize=1 << 10)
-def _lane(part: str, place: int) -> int:
+def lane_number(part: str, place: int) -> int:
     """The stream of a device, the thread of a host; where that is no number, the lane's place."""
     number = part.removeprefix("stream ")
     return int(number) if number.isdigit() else place
