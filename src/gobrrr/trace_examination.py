@@ -14,8 +14,9 @@ from gobrrr.machine.ceilings import Ceilings
 from gobrrr.machine.elsewhere import ceilings_of
 from gobrrr.machine.restore import without_garbage_collection
 from gobrrr.timing.kernel import Kernel, KernelKind, Sync
-from gobrrr.timing.timeline import SpanKind
+from gobrrr.timing.timeline import Span, SpanKind
 from gobrrr.timing.traces.columns import KINDS, NUMBER, Trace
+from gobrrr.timing.traces.host_ops import host_ops
 from gobrrr.timing.traces.idleness import idleness
 from gobrrr.timing.traces.inflate import Text
 from gobrrr.timing.traces.joining import Joined, Joining
@@ -33,10 +34,9 @@ from gobrrr.timing.traces.replay import (
     slowness,
 )
 from gobrrr.timing.traces.source import Source
-from gobrrr.timing.traces.spans import lane_number, spans_of
+from gobrrr.timing.traces.spans import spans_of
 from gobrrr.work.kernel_names import is_communication
-from gobrrr.work.op import CountedBy, Op, Phase
-from gobrrr.work.recorded_ops import has_torch, unknown_op
+from gobrrr.work.recorded_ops import has_torch
 
 Progress = Callable[[int, int, str], None]
 
@@ -174,8 +174,7 @@ def _spread(steps: Sequence[Step]) -> Sequence[Step]:
 
 
 def _played(trace: Trace, step: Step, slow: float) -> Played:
-    kind = trace.columns.kind
-    rows = [row for row in trace.within(step.start_us, step.end_us) if kind[row] in _HOST_KINDS]
+    rows = _host_rows(trace, step)
     requests = requests_of(trace, step, rows)
     return Played(step, rows, requests, play(requests, USUAL_COST.times(slow)))
 
@@ -200,23 +199,15 @@ def _host_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str)
     """Of a trace in which nothing ran on a device: the host's ops are what ran."""
     trace, steps = found.trace, _unhurried(found.steps.steps)
     step = steps[(len(steps) - 1) // 2]
-    columns = trace.columns
-    rows = [
-        row
-        for row in trace.rows(SpanKind.OP, SpanKind.ANNOTATION)
-        if step.start_us <= columns.start_us[row] < step.end_us
-        and (KINDS[columns.kind[row]] is SpanKind.OP or is_communication(trace.name_of(row)))
-    ]
     if step.end_us <= step.start_us:
         kinds = f"; its spans have other categories: {_categories(trace)}" if trace.strange else ""
         raise BadInput(f"{source} is a trace in which nothing that torch's profiler writes takes time{kinds}")
-    outermost = _outermost(trace, rows)
-    left_out = len(outermost) - MOST_HOST_OPS
+    ran = host_ops(trace, spans_of(trace, _host_rows(trace, step), step.start_us))
+    left_out = len(ran) - MOST_HOST_OPS
     if left_out > 0:
-        outermost = sorted(outermost, key=columns.us.__getitem__, reverse=True)[:MOST_HOST_OPS]
+        ran = sorted(ran, key=lambda one: one[0].seconds, reverse=True)[:MOST_HOST_OPS]
         found.notes.append(f"the {left_out} shortest of its ops are left out, and count as overhead")
-    ops = tuple(_host_op(trace, row) for row in outermost)
-    kernels = tuple(_host_kernel(trace, row, step, place) for place, row in enumerate(outermost))
+    kernels = tuple(_host_kernel(span, step, place) for place, (span, _) in enumerate(ran))
     return Exam(
         target=source.name,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -231,7 +222,7 @@ def _host_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str)
         host_s=None,
         kernels=kernels,
         program=None,
-        dispatched=ops,
+        dispatched=tuple(op for _, op in ran),
         syncs=None,
         peak_memory_bytes=trace.peak_bytes,
         gpu_util_percent=None,
@@ -271,22 +262,19 @@ def _outermost(trace: Trace, rows: Sequence[int]) -> list[int]:
     return found
 
 
-def _host_op(trace: Trace, row: int) -> Op:
-    name = trace.name_of(row)
-    unknown = unknown_op(name)
-    return Op(name, unknown.cls, Phase.OTHER, "", None, "cpu", (), (), CountedBy.UNKNOWN, None, launches=True)
+def _host_rows(trace: Trace, step: Step) -> list[int]:
+    kind = trace.columns.kind
+    return [row for row in trace.within(step.start_us, step.end_us) if kind[row] in _HOST_KINDS]
 
 
-def _host_kernel(trace: Trace, row: int, step: Step, place: int) -> Kernel:
-    columns = trace.columns
-    kind = KernelKind.COMMUNICATION if is_communication(trace.name_of(row)) else KernelKind.COMPUTE
-    end_us = min(step.end_us, columns.start_us[row] + columns.us[row])
+def _host_kernel(span: Span, step: Step, place: int) -> Kernel:
+    step_s = (step.end_us - step.start_us) * 1e-6
     return Kernel(
-        name=trace.name_of(row),
-        start_s=(columns.start_us[row] - step.start_us) * 1e-6,
-        seconds=(end_us - columns.start_us[row]) * 1e-6,
-        kind=kind,
-        stream=lane_number(trace.lanes[columns.lane[row]][1], columns.lane[row]),
+        name=span.name,
+        start_s=span.start_s,
+        seconds=min(span.seconds, step_s - span.start_s),
+        kind=KernelKind.COMMUNICATION if is_communication(span.name) else KernelKind.COMPUTE,
+        stream=span.lane,
         launched_s=None,
         fused_from=None,
         op=place,
