@@ -7,7 +7,6 @@ accelerator make a line; `macro` is the mean over a table's accelerators.
 """
 
 import argparse
-import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +23,6 @@ from benchmarks.predict_tables import FORMATS, SWEPT, Row
 
 from gobrrr import schema
 from gobrrr.machine import datasheets
-from gobrrr.machine.datasheets import Datasheet
 from gobrrr.predict.accelerator import Accelerator, from_datasheet
 from gobrrr.predict.spread import spread
 
@@ -235,41 +233,8 @@ class Named:
 
 @cache
 def accelerator(spelled: str) -> Accelerator | None:
-    sheet = datasheets.find(spelled.replace("_", " ")) or best_match(spelled)
+    sheet = datasheets.meant(spelled)
     return from_datasheet(sheet) if sheet else None
-
-
-def best_match(spelled: str) -> Datasheet | None:
-    """`a100_sxm`, `Tesla_V100-PCIE-32GB`: the sheet that shares the most words, the model's own among them.
-
-    The largest memory among equals, as the tables that leave it out were made on the current part.
-    """
-    wanted = words(spelled)
-    found = [sheet for sheet in datasheets.all_sheets() if model_words(sheet) & wanted]
-    return max(found, key=lambda sheet: _likeness(sheet, wanted), default=None)
-
-
-def _likeness(sheet: Datasheet, wanted: set[str]) -> tuple[float, ...]:
-    return len(wanted & all_words(sheet)), sheet.memory_bytes, sheet.dram_bytes_per_s
-
-
-def words(name: str) -> set[str]:
-    spelled = set(re.findall(r"[a-z0-9]+", name.lower()))
-    joined = re.sub(r"[^a-z0-9]", "", name.lower())
-    return (
-        spelled
-        | {f"{kind}{size}" for kind, size in re.findall(r"(rtx|gtx|mi|dgx)(\d{3,4})", joined)}
-        | ({"sxm", "sxm2", "sxm4"} if {"sxm", "dgx"} & spelled else set())
-    )
-
-
-def all_words(sheet: Datasheet) -> set[str]:
-    return set().union(*(words(name) for name in (sheet.id, *sheet.aliases)))
-
-
-def model_words(sheet: Datasheet) -> set[str]:
-    """The first word of an id with a digit in it names the model: h100, mi300x, rtx4090, 6000."""
-    return set([word for word in sheet.id.split("-") if any(map(str.isdigit, word))][:1])
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -71,7 +71,7 @@ def command(
 def _sheet(name: str) -> "Datasheet":
     from gobrrr.machine import datasheets
 
-    sheet = datasheets.find(name) or datasheets.family(name)
+    sheet = datasheets.find(name) or datasheets.meant(name)
     if sheet is None:
         alike = ", ".join(datasheets.near(name)) or "h100-sxm, mi300x, rtx4090"
         raise UsageError(f"there is no datasheet of {name!r}; near are {alike}")
