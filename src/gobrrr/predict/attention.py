@@ -114,9 +114,7 @@ def _keys_of_tiles(shape: Attention, *, is_packed: bool) -> list[int]:
 
 def _score_seconds(shape: Attention, accelerator: Accelerator) -> float:
     """One query against one key on one multiprocessor: 4·D FLOPs, then the softmax."""
-    rate = accelerator.matrix_flops_per_s(shape.mode)
-    if rate is None:
-        raise KeyError(shape.mode)
+    rate = accelerator.product_flops_per_s(shape.mode)
     overlaps = accelerator.asynchronous and shape.current
     rate *= _OUTDATED_RATE if accelerator.asynchronous and not overlaps else 1.0
     cycles = _SCORE_CYCLES_ASYNCHRONOUS if overlaps else _SCORE_CYCLES

@@ -130,9 +130,7 @@ def _may_split(shape: Product, splits: int, tiles: int, accelerator: Accelerator
 
 def tile_rate(shape: Product, bm: int, bn: int, accelerator: Accelerator) -> float:
     """FLOP/s of the whole accelerator with tiles of this size."""
-    sheet = accelerator.matrix_flops_per_s(shape.mode)
-    if sheet is None:
-        raise KeyError(shape.mode)
+    sheet = accelerator.product_flops_per_s(shape.mode)
     is_simt = on_vector_units(shape.mode, accelerator)
     loads = _TILE_LOADS_SIMT if is_simt else _TILE_LOADS
     is_fed = accelerator.asynchronous or sheet <= _FED_FLOPS_PER_CYCLE * accelerator.cycles_per_s
