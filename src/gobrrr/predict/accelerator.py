@@ -58,12 +58,11 @@ class Accelerator:
 
 
 WIDER = {
-    "fp8": ("fp16", "bf16", "fp32"),
-    "int8": ("fp16", "bf16", "fp32"),
     "bf16": ("fp32",),
     "fp16": ("bf16", "fp32"),
     "tf32": ("fp32",),
 }
+"""None for products of 8-bit operands: libraries refuse them where there is no unit for them."""
 
 _CACHE_BYTES_PER_CYCLE = 24
 """A multiprocessor's share of the last-level cache's bandwidth: A100 3.1 TB/s read and written at 22 MiB, H100 5.5."""
