@@ -51,11 +51,13 @@ def attempted(factory: Callable[[], Any], *, traced: bool) -> Program | None:
         return None
 
 
-def inference(model: torch.nn.Module, inputs: torch.Tensor, *, half: bool = False) -> Callable[[], object]:
+def inference(
+    model: torch.nn.Module, inputs: torch.Tensor, autocast: torch.dtype | None = None
+) -> Callable[[], object]:
     model.eval()
 
     def run() -> object:
-        with torch.no_grad(), torch.autocast("cpu", torch.float16) if half else nullcontext():
+        with torch.no_grad(), torch.autocast("cpu", autocast) if autocast else nullcontext():
             return model(inputs)
 
     return run

@@ -7,25 +7,21 @@ accelerator make a line; `macro` is the mean over a table's accelerators.
 """
 
 import argparse
-import re
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
-from math import exp, log
+from math import ceil, exp, floor, log
 from pathlib import Path
 from statistics import fmean, median
 from typing import ClassVar
 
 from benchmarks.counts import COUNTS
-from benchmarks.predict_models import MODEL_FORMATS
-from benchmarks.predict_tables import FORMATS, SWEPT, Row
+from benchmarks.predict_models import VISION, Vision, count_images, model_formats, vision_models
+from benchmarks.predict_tables import FORMATS, SWEPT, LeftOut, Row, columns_of, read
 
 from gobrrr import schema
-from gobrrr.machine import datasheets
-from gobrrr.machine.datasheets import Datasheet
-from gobrrr.predict.accelerator import Accelerator, from_datasheet
 from gobrrr.predict.spread import spread
 
 
@@ -79,6 +75,16 @@ class Knee:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOutRows:
+    """Rows that could not be scored."""
+
+    table: str
+    """Its file."""
+    rows: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Scores:
     SCHEMA: ClassVar[str] = "predict_score"
     VERSION: ClassVar[int] = 1
@@ -86,8 +92,7 @@ class Scores:
     tables: tuple[Score, ...]
     comparisons: tuple[Comparison, ...]
     knees: tuple[Knee, ...]
-    skipped: dict[str, int]
-    """Accelerators that no datasheet holds, and how many rows name them."""
+    left_out: tuple[LeftOutRows, ...]
 
 
 def score(table: str, accelerator: str, rows: Sequence[Row]) -> Score:
@@ -99,12 +104,19 @@ def score(table: str, accelerator: str, rows: Sequence[Row]) -> Score:
         n=len(rows),
         mape=fmean(errors),
         median=median(errors),
-        p90=errors[int(0.9 * (len(errors) - 1))],
+        p90=quantile(errors, 0.9),
         bias=exp(fmean(logs)),
         within_20=fmean(error <= 0.2 for error in errors),
         coverage=fmean(abs(ratio) <= _spread(row) for ratio, row in zip(logs, rows, strict=True)),
         spearman=spearman([row.predicted_s for row in rows], [row.measured_s for row in rows]),
     )
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Between neighbours in proportion."""
+    place = share * (len(ordered) - 1)
+    below, above = ordered[floor(place)], ordered[ceil(place)]
+    return below + (place - floor(place)) * (above - below)
 
 
 def _spread(row: Row) -> float:
@@ -208,6 +220,8 @@ def knees(rows: Iterable[Row]) -> Iterator[Knee]:
         if row.workload == SWEPT:
             sweeps[row.tables[0], row.accelerator].append(row)
     for (table, device), swept in sweeps.items():
+        if len({row.items for row in swept}) < 2:
+            continue
         measured, predicted = (
             knee([(row.items, seconds(row)) for row in swept])
             for seconds in (lambda row: row.measured_s, lambda row: row.predicted_s)
@@ -220,56 +234,47 @@ def knee(sweep: Iterable[tuple[int, float]]) -> float:
     return flat_s * items / longest_s
 
 
-class Named:
-    """Finds accelerators by the names that tables give them."""
-
-    def __init__(self) -> None:
-        self.skipped: defaultdict[str, int] = defaultdict(int)
-
-    def __call__(self, spelled: str) -> Accelerator | None:
-        device = accelerator(spelled)
-        if device is None:
-            self.skipped[spelled] += 1
-        return device
+Missing = defaultdict[str, Counter[str]]
+"""By table: why rows were left out, and how many."""
 
 
-@cache
-def accelerator(spelled: str) -> Accelerator | None:
-    sheet = datasheets.find(spelled.replace("_", " ")) or best_match(spelled)
-    return from_datasheet(sheet) if sheet else None
+def rows_of(folder: Path, counts: Path, missing: Missing) -> Iterator[Row]:
+    """Of all tables in a folder and below it. A table is told by its columns, whatever its name."""
+    formats = {**FORMATS, **model_formats(folder, counts)}
+    columns = {name: one.columns for name, one in formats.items()} | {"vision": VISION}
+    known: defaultdict[str, list[Path]] = defaultdict(list)
+    for path in sorted(folder.rglob("*.csv")):
+        with whole_table(path, missing):
+            known[recognised(path, columns)].append(path)
+    for name, one in formats.items():
+        for path in known[name]:
+            yield from one.rows(path, missing[path.name])
+    visions = []
+    for path in known["vision"]:
+        with whole_table(path, missing):
+            visions.append(Vision.of(path))
+    count_images(visions, counts)
+    for table in visions:
+        yield from vision_models(table, counts, missing[table.path.name])
 
 
-def best_match(spelled: str) -> Datasheet | None:
-    """`a100_sxm`, `Tesla_V100-PCIE-32GB`: the sheet that shares the most words, the model's own among them.
-
-    The largest memory among equals, as the tables that leave it out were made on the current part.
-    """
-    wanted = words(spelled)
-    found = [sheet for sheet in datasheets.all_sheets() if model_words(sheet) & wanted]
-    return max(found, key=lambda sheet: _likeness(sheet, wanted), default=None)
+@contextmanager
+def whole_table(path: Path, missing: Missing) -> Iterator[None]:
+    try:
+        yield
+    except LeftOut as why:
+        missing[path.name][str(why)] += sum(1 for _ in read(path))
 
 
-def _likeness(sheet: Datasheet, wanted: set[str]) -> tuple[float, ...]:
-    return len(wanted & all_words(sheet)), sheet.memory_bytes, sheet.dram_bytes_per_s
-
-
-def words(name: str) -> set[str]:
-    spelled = set(re.findall(r"[a-z0-9]+", name.lower()))
-    joined = re.sub(r"[^a-z0-9]", "", name.lower())
-    return (
-        spelled
-        | {f"{kind}{size}" for kind, size in re.findall(r"(rtx|gtx|mi|dgx)(\d{3,4})", joined)}
-        | ({"sxm", "sxm2", "sxm4"} if {"sxm", "dgx"} & spelled else set())
-    )
-
-
-def all_words(sheet: Datasheet) -> set[str]:
-    return set().union(*(words(name) for name in (sheet.id, *sheet.aliases)))
-
-
-def model_words(sheet: Datasheet) -> set[str]:
-    """The first word of an id with a digit in it names the model: h100, mi300x, rtx4090, 6000."""
-    return set([word for word in sheet.id.split("-") if any(map(str.isdigit, word))][:1])
+def recognised(path: Path, formats: Mapping[str, Sequence[str]]) -> str:
+    found = columns_of(path)
+    if not found:
+        raise LeftOut("it has no rows")
+    lacking = {name: [column for column in columns if column not in found] for name, columns in formats.items()}
+    nearest = min(lacking, key=lambda name: len(lacking[name]) / len(formats[name]))
+    if lacking[nearest]:
+        raise LeftOut(f"it has the columns of no format; those of {nearest} would need {', '.join(lacking[nearest])}")
+    return nearest
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -278,15 +283,12 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--counts", type=Path, default=COUNTS, help="folder in which counted models are kept")
     parser.add_argument("--json", action="store_true", help="data on stdout, nothing else")
     given = parser.parse_args(arguments)
-    named = Named()
-    formats = {**FORMATS, **{pattern: partial(read, counts=given.counts) for pattern, read in MODEL_FORMATS.items()}}
-    rows = [
-        row
-        for pattern, read in formats.items()
-        for path in sorted(given.tables.rglob(pattern))
-        for row in read(path, named)
-    ]
-    scores = Scores(tuple(scored(rows)), tuple(compared(rows)), tuple(knees(rows)), dict(named.skipped))
+    if not given.tables.is_dir():
+        parser.error(f"{given.tables} is no folder")
+    missing: Missing = defaultdict(Counter)
+    rows = list(rows_of(given.tables, given.counts, missing))
+    left_out = (LeftOutRows(table, number, why) for table, whys in missing.items() for why, number in whys.items())
+    scores = Scores(tuple(scored(rows)), tuple(compared(rows)), tuple(knees(rows)), tuple(left_out))
     if given.json:
         print(schema.dumps(scores))
         return
@@ -299,8 +301,8 @@ def main(arguments: Sequence[str]) -> None:
         )
     for other in (*scores.comparisons, *scores.knees):
         print(other)
-    for name, number in scores.skipped.items():
-        print(f"no datasheet for {name}: {number} rows left out")
+    for one in scores.left_out:
+        print(f"{one.table}: {one.rows} rows left out, {one.why}")
 
 
 if __name__ == "__main__":

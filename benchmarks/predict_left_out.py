@@ -9,7 +9,7 @@ log error, the same for each accelerator, falls. What is left out is then scored
 
 import argparse
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ from typing import Any, ClassVar
 from unittest import mock
 
 from benchmarks import predict_tables
-from benchmarks.predict import Named, Score, scored
-from benchmarks.predict_tables import FORMATS, Cells, Row
+from benchmarks.predict import Score, scored
+from benchmarks.predict_tables import FORMATS, Cells, Row, columns_of
 
 from gobrrr import schema
 from gobrrr.predict import attention, conv, product, stream
@@ -41,7 +41,8 @@ ROWS = 400
 class Fitted:
     """A family of kernels: the tables that tell of it, and its constants by where they are kept."""
 
-    patterns: tuple[str, ...]
+    tables: tuple[str, ...]
+    """Their formats."""
     families: tuple[Family, ...]
     constants: tuple[tuple[Any, str], ...]
 
@@ -52,7 +53,7 @@ def named(module: ModuleType, names: str) -> tuple[tuple[Any, str], ...]:
 
 FITTED = (
     Fitted(
-        ("gemm*.csv",),
+        ("gemm",),
         (Family.PRODUCT,),
         named(
             product,
@@ -60,7 +61,7 @@ FITTED = (
         ),
     ),
     Fitted(
-        ("attention*.csv",),
+        ("attention",),
         (Family.ATTENTION,),
         named(
             attention,
@@ -70,7 +71,7 @@ FITTED = (
         ),
     ),
     Fitted(
-        ("vector_ops*.csv", "llm_ops*.csv"),
+        ("vector_ops", "llm_ops"),
         (Family.STREAM, Family.SHUFFLED, Family.HOST),
         (
             *named(stream, "_STREAMED _FILL_CYCLES _ROW_CYCLES _SHARPNESS"),
@@ -80,7 +81,7 @@ FITTED = (
         ),
     ),
     Fitted(
-        ("conv_ops*.csv",),
+        ("conv_ops",),
         (Family.CONVOLUTION,),
         named(conv, "_IMPLICIT_SIMT _WINOGRAD _TRANSFORMED _WINOGRAD_S")
         + named(product, "_RATE_SIMT _TILE_LOADS_SIMT"),
@@ -111,8 +112,15 @@ class AllLeftOut:
 
 def predicted(fitted: Fitted, tables: Path) -> list[Row]:
     product._candidates.cache_clear()  # it holds rates made of constants that have changed
-    read = (FORMATS[pattern](path, Named()) for pattern in fitted.patterns for path in sorted(tables.rglob(pattern)))
+    formats = [FORMATS[name] for name in fitted.tables]
+    read = (one.rows(path, Counter()) for one in formats for path in paths(tables, one.columns))
     return [row for rows in read for row in rows if row.family in fitted.families]
+
+
+@cache
+def paths(tables: Path, columns: tuple[str, ...]) -> list[Path]:
+    """Of one format."""
+    return [path for path in sorted(tables.rglob("*.csv")) if columns_of(path) >= set(columns)]
 
 
 @contextmanager

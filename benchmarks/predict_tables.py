@@ -1,13 +1,19 @@
 """The public tables' rows as (what was measured, what we predict). One function a format, none knows a device."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from csv import DictReader
 from dataclasses import dataclass
-from math import prod
+from functools import cache
+from math import isfinite, prod
 from pathlib import Path
+from typing import TypeVar
 
 from gobrrr.diagnose.residency import Traffic
-from gobrrr.predict.accelerator import Accelerator
+from gobrrr.dtypes import ITEM_BYTES, MATRIX_MODES, dtype_name
+from gobrrr.errors import GobrrrError
+from gobrrr.machine import datasheets
+from gobrrr.predict.accelerator import Accelerator, from_datasheet
 from gobrrr.predict.attention import PAGED_S, Attention, decode, prefill
 from gobrrr.predict.conv import Convolution, convolution
 from gobrrr.predict.estimate import memory_time, rotating
@@ -20,8 +26,60 @@ from gobrrr.work.recorded import recorded
 from gobrrr.work.recorded_ops import Surroundings, counted_op
 from gobrrr.work.registry import canonical
 
-Cells = Mapping[str, str]
-Find = Callable[[str], Accelerator | None]
+Known = TypeVar("Known")
+
+
+class LeftOut(Exception):
+    """A row, or a table, that cannot be scored, and why."""
+
+
+class Cells(dict[str, str]):
+    """One row by its columns. Cells that are not what is asked for leave the row out."""
+
+    def text(self, column: str) -> str:
+        found = (self.get(column) or "").strip()
+        if not found:
+            raise LeftOut(f"{column} is empty")
+        return found
+
+    def number(self, column: str) -> float:
+        text = self.text(column)
+        try:
+            found = float(text)
+        except ValueError:
+            raise LeftOut(f"{column} is {text!r}, no number") from None
+        if not isfinite(found):
+            raise LeftOut(f"{column} is {text!r}, no number")
+        return found
+
+    def positive(self, column: str) -> float:
+        found = self.number(column)
+        if found <= 0:
+            raise LeftOut(f"{column} is not above zero")
+        return found
+
+    def count(self, column: str) -> int:
+        found = self.positive(column)
+        if found != int(found):
+            raise LeftOut(f"{column} is not whole")
+        return int(found)
+
+    def one_of(self, column: str, known: Mapping[str, Known]) -> Known:
+        text = self.text(column)
+        if text not in known:
+            raise LeftOut(f"{column} is {text!r}, not one of {', '.join(known)}")
+        return known[text]
+
+
+@cache
+def accelerator(spelled: str) -> Accelerator:
+    """By the name that a table gives it."""
+    sheet = datasheets.meant(spelled)
+    if sheet is None:
+        near = ", ".join(datasheets.near(spelled))
+        raise LeftOut(f"no datasheet is of {spelled!r}" + (f"; near are {near}" if near else ""))
+    return from_datasheet(sheet)
+
 
 WEIGHT_COPIES = 6
 """That the table of products takes in turn, so that weights come from memory."""
@@ -58,50 +116,58 @@ class Row:
 
 
 def read(path: Path) -> Iterator[Cells]:
-    with path.open(newline="", encoding="utf-8") as file:
-        yield from DictReader(file)
+    """Rows of a table, whatever its columns are separated by."""
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    separator = max(",;\t", key=text.partition("\n")[0].count)
+    lines = DictReader(text.splitlines(), delimiter=separator)
+    lines.fieldnames = [name.strip() for name in lines.fieldnames or ()]
+    yield from map(Cells, lines)
 
 
-def products(path: Path, find: Find) -> Iterator[Row]:
+def products(cells: Cells, device: Accelerator) -> Row:
     """`F.linear` in a graph. The 8-bit rows quantize their input first: a kernel that reads 2 bytes and writes 1."""
-    for cells in read(path):
-        device = find(cells["system"])
-        if device is None:
-            continue
-        m, n, k = int(cells["m"]), int(cells["n"]), int(cells["k"])
-        is_scaled = cells["dtype"] == "fp8"
-        mode, width = ("fp8", 1) if is_scaled else ("bf16", 2)
-        shape = Product(m, n, k, mode=mode, quiet=cells["source"].startswith("vllm"))
-        operands, result = width * (m * k + n * k), 2 * m * n
-        traffic = rotating(operands, result, WEIGHT_COPIES * width * n * k + width * m * k + result, device)
-        seconds = product(shape, memory_time(traffic, device, streamed(device)), device).seconds
-        if is_scaled:
-            seconds += stream(Stream.POINTWISE, Traffic(dram_read=2 * m * k, dram_written=m * k), device).seconds
-        family = Family.SCALED_PRODUCT if is_scaled else Family.PRODUCT
-        yield Row((f"gemm {mode}",), device.name, float(cells["latency_ms"]) / 1e3, seconds, family)
+    m, n, k = (cells.count(name) for name in "mnk")
+    mode = _mode(cells.text("dtype"), device)
+    is_scaled = mode in ("fp8", "int8")
+    width = ITEM_BYTES.get(mode, 4)
+    shape = Product(m, n, k, mode=mode, quiet=cells.get("source", "").startswith("vllm"))
+    operands, result = width * (m * k + n * k), max(2, width) * m * n
+    traffic = rotating(operands, result, WEIGHT_COPIES * width * n * k + width * m * k + result, device)
+    seconds = product(shape, memory_time(traffic, device, streamed(device)), device).seconds
+    if is_scaled:
+        seconds += stream(Stream.POINTWISE, Traffic(dram_read=2 * m * k, dram_written=m * k), device).seconds
+    family = Family.SCALED_PRODUCT if is_scaled else Family.PRODUCT
+    return Row((f"gemm {mode}",), device.name, cells.positive("latency_ms") / 1e3, seconds, family)
 
 
-def attentions(path: Path, find: Find) -> Iterator[Row]:
-    for cells in read(path):
-        device = find(cells["system"])
-        if device is None:
-            continue
-        is_prefill = cells["kind"] == "context"
-        length = int(cells["isl"]) + int(cells["step"])
-        shape = Attention(
-            batch=int(cells["batch_size"]),
-            heads=int(cells["num_heads"]),
-            kv_heads=int(cells["num_key_value_heads"]),
-            queries=length if is_prefill else 1,
-            keys=length,
-            head_dim=int(cells["head_dim"]),
-            window=int(float(cells["window_size"] or 0)) or None,
-            current=True,
-        )
-        seconds = PAGED_S + (prefill if is_prefill else decode)(shape, device).seconds
-        table = "attention prefill" if is_prefill else "attention decode"
-        yield Row((table,), device.name, float(cells["latency_ms"]) / 1e3, seconds, Family.ATTENTION)
+def _mode(spelled: str, device: Accelerator) -> str:
+    """Wider types stand in for 16-bit ones that a card lacks, and for none of 8."""
+    mode = spelled if spelled in MATRIX_MODES else dtype_name(spelled)
+    if mode not in MATRIX_MODES:
+        raise LeftOut(f"dtype is {spelled!r}, not one of {', '.join(MATRIX_MODES)}")
+    if mode in ("fp8", "int8") and mode not in device.matmul_flops_per_s:
+        raise LeftOut(f"{device.name} multiplies nothing in {mode}")
+    return mode
 
+
+def attentions(cells: Cells, device: Accelerator) -> Row:
+    table, of = cells.one_of("kind", ATTENTIONS)
+    length = cells.count("isl") + int(cells.number("step"))
+    shape = Attention(
+        batch=cells.count("batch_size"),
+        heads=cells.count("num_heads"),
+        kv_heads=cells.count("num_key_value_heads"),
+        queries=length if of is prefill else 1,
+        keys=length,
+        head_dim=cells.count("head_dim"),
+        window=max(0, int(cells.number("window_size"))) or None if cells.get("window_size") else None,
+        current=True,
+    )
+    seconds = PAGED_S + of(shape, device).seconds
+    return Row((table,), device.name, cells.positive("latency_ms") / 1e3, seconds, Family.ATTENTION)
+
+
+ATTENTIONS = {"context": ("attention prefill", prefill), "generation": ("attention decode", decode)}
 
 LLM_STREAMS = {
     "add": (Stream.POINTWISE, 3.0),
@@ -114,30 +180,26 @@ LLM_STREAMS = {
 """Kind to elements moved per element of K."""
 
 
-def llm_ops(path: Path, find: Find) -> Iterator[Row]:
-    for cells in read(path):
-        device = find(cells["gpu"])
-        if device is None:
-            continue
-        m, k, n = (int(float(cells[name])) for name in "MKN")
-        measured = float(cells["median_ms"]) / 1e3
-        if cells["kind"] == "gemm":
-            operands, result = 2 * (m * k + n * k), 2 * m * n
-            traffic = rotating(operands, result, operands + result, device)
-            memory_s = memory_time(traffic, device, streamed(device))
-            seconds = product(Product(m, n, k, mode="fp16"), memory_s, device).seconds
-            yield Row(("llm_ops", "llm_ops gemm"), device.name, measured, seconds, Family.PRODUCT)
-            continue
-        if cells["kind"].startswith("embedding"):
-            kind, half = Stream.GATHER, 2 * m * n
-            read_bytes, written = half, half
-        else:
-            kind, elements = LLM_STREAMS[cells["kind"]]
-            written = 2 * m * k * (elements - 1 if elements < 2 else 1)
-            read_bytes = 2 * m * k * elements - written
-        traffic = rotating(read_bytes, written, read_bytes + written, device)
-        seconds = stream(kind, traffic, device, rows=m).seconds
-        yield Row(("llm_ops", "llm_ops streams"), device.name, measured, seconds, kind.family)
+def llm_ops(cells: Cells, device: Accelerator) -> Row:
+    m, measured = cells.count("M"), cells.positive("median_ms") / 1e3
+    kind = cells.text("kind")
+    if kind == "gemm":
+        k, n = cells.count("K"), cells.count("N")
+        operands, result = 2 * (m * k + n * k), 2 * m * n
+        traffic = rotating(operands, result, operands + result, device)
+        memory_s = memory_time(traffic, device, streamed(device))
+        seconds = product(Product(m, n, k, mode="fp16"), memory_s, device).seconds
+        return Row(("llm_ops", "llm_ops gemm"), device.name, measured, seconds, Family.PRODUCT)
+    if kind.startswith("embedding"):
+        way = Stream.GATHER
+        read_bytes = written = 2.0 * m * cells.count("N")
+    else:
+        way, elements = cells.one_of("kind", LLM_STREAMS)
+        written = 2 * m * cells.count("K") * (elements - 1 if elements < 2 else 1)
+        read_bytes = 2 * m * cells.count("K") * elements - written
+    traffic = rotating(read_bytes, written, read_bytes + written, device)
+    seconds = stream(way, traffic, device, rows=m).seconds
+    return Row(("llm_ops", "llm_ops streams"), device.name, measured, seconds, way.family)
 
 
 def of_its_age(seconds: float, device: Accelerator) -> float:
@@ -149,63 +211,62 @@ def between_events(kernel_s: float, family: Family, device: Accelerator) -> tupl
     return max((of_its_age(EAGER_CALL_S, device), Family.HOST), (kernel_s + EVENT_S, family))
 
 
-def vector_ops(path: Path, find: Find) -> Iterator[Row]:
-    """One op on (B, H) fp32 between two events. Names in -u take a number in place of the second tensor."""
-    for cells in read(path):
-        device = find(cells["Device"])
-        if device is None:
-            continue
-        rows, row = int(cells["B"]), int(cells["H"])
-        size = 4 * rows * row
-        operands = 2 if cells["OPName"] in ("add", "mul", "div", "pow") else 1
-        kind = Stream.ROWWISE if cells["OPName"] in ("ln", "softmax") else Stream.POINTWISE
-        traffic = rotating(operands * size, size, (operands + 1) * size, device)
-        seconds, family = between_events(stream(kind, traffic, device, rows=rows).seconds, kind.family, device)
-        measured = float(cells["Latency"]) / 1e3
-        tables = ("vector_ops", "vector_ops over 50 us") if measured > LAUNCH_BOUND_S else ("vector_ops",)
-        yield Row(tables, device.name, measured, seconds, family)
+TWO_TENSORS = ("add", "mul", "div", "pow", "sub")
+VECTOR_OPS = {
+    **dict.fromkeys(TWO_TENSORS, (Stream.POINTWISE, 2)),
+    **{f"{name}u": (Stream.POINTWISE, 1) for name in TWO_TENSORS},
+    **dict.fromkeys(("relu", "gelu", "tanh", "silu", "sigmoid", "exp", "sqrt"), (Stream.POINTWISE, 1)),
+    **dict.fromkeys(("ln", "softmax"), (Stream.ROWWISE, 1)),
+}
+"""Name to kernel and tensors read. Names in -u take a number in place of the second tensor."""
 
 
-def conv_ops(path: Path, find: Find) -> Iterator[Row]:
-    for cells in read(path):
-        device = find(cells["Device"])
-        if device is None:
-            continue
-        side, kernel = int(cells["Input_Size"]), int(cells["Kernel_Szie"])
-        stride, padding = int(cells["Stride"]), int(cells["Padding"])
-        out = (side + 2 * padding - kernel) // stride + 1
-        shape = Convolution(
-            batch=int(cells["B"]),
-            channels=int(cells["Input_Channel"]),
-            filters=int(cells["Output_Channel"]),
-            image=(side, side),
-            output=(out, out),
-            kernel=(kernel, kernel),
-            unit_stride=stride == 1,
-        )
-        traffic = Traffic(dram_read=shape.input_bytes + shape.weight_bytes, dram_written=shape.output_bytes)
-        seconds = convolution(shape, traffic, device).seconds + of_its_age(CONVOLUTION_CALL_S, device)
-        measured = float(cells["Latency"]) / 1e3
-        yield Row(("conv_ops",), device.name, measured, seconds, Family.CONVOLUTION)
+def vector_ops(cells: Cells, device: Accelerator) -> Row:
+    """One op on (B, H) fp32 between two events."""
+    kind, operands = cells.one_of("OPName", VECTOR_OPS)
+    rows, row = cells.count("B"), cells.count("H")
+    size = 4 * rows * row
+    traffic = rotating(operands * size, size, (operands + 1) * size, device)
+    seconds, family = between_events(stream(kind, traffic, device, rows=rows).seconds, kind.family, device)
+    measured = cells.positive("Latency") / 1e3
+    tables = ("vector_ops", "vector_ops over 50 us") if measured > LAUNCH_BOUND_S else ("vector_ops",)
+    return Row(tables, device.name, measured, seconds, family)
 
 
-def eager_ops(path: Path, find: Find) -> Iterator[Row]:
+def conv_ops(cells: Cells, device: Accelerator) -> Row:
+    side, kernel, stride = (cells.count(name) for name in ("Input_Size", "Kernel_Szie", "Stride"))
+    out = (side + 2 * int(cells.number("Padding")) - kernel) // stride + 1
+    if out < 1:
+        raise LeftOut("the kernel is larger than the image")
+    shape = Convolution(
+        batch=cells.count("B"),
+        channels=cells.count("Input_Channel"),
+        filters=cells.count("Output_Channel"),
+        image=(side, side),
+        output=(out, out),
+        kernel=(kernel, kernel),
+        unit_stride=stride == 1,
+    )
+    traffic = Traffic(dram_read=shape.input_bytes + shape.weight_bytes, dram_written=shape.output_bytes)
+    seconds = convolution(shape, traffic, device).seconds + of_its_age(CONVOLUTION_CALL_S, device)
+    return Row(("conv_ops",), device.name, cells.positive("Latency") / 1e3, seconds, Family.CONVOLUTION)
+
+
+def eager_ops(cells: Cells, device: Accelerator) -> Row:
     """Kernel time of eager ops from traces: shapes and types are all that a row says of its operands."""
-    for cells in read(path):
-        device = find(cells["gpu"])
-        op = recorded(cells["op"], *_texts(cells), assumed_type="bf16")
-        found = counted_op(op, Surroundings()) if op else None
-        if device is None or found is None or found.work is None or not float(cells["kernel_us_per_call"] or 0):
-            continue
-        work, inputs = found.work, found.inputs
-        if canonical(cells["op"]) == "copy" and {ref.dtype for ref in inputs} == {found.outputs[0].dtype}:
-            inputs = tuple(map(_relaid, inputs))
-        traffic = rotating(work.bytes_read, work.bytes_written, work.bytes, device)
-        modes, name = tuple(work.matrix), canonical(cells["op"])
-        call = Call(name, found.cls, inputs, found.outputs, modes, work.matrix_flops, work.flops_dense)
-        predicted = of_call(call, traffic, device)
-        measured = float(cells["kernel_us_per_call"]) / 1e6
-        yield Row(("eager_ops",), device.name, measured, predicted.estimate.seconds, predicted.family)
+    measured = cells.positive("kernel_us_per_call") / 1e6
+    op = recorded(cells.text("op"), *_texts(cells), assumed_type="bf16")
+    found = counted_op(op, Surroundings()) if op else None
+    if found is None or found.work is None:
+        raise LeftOut(f"the work of {cells.text('op')} is unknown")
+    work, inputs = found.work, found.inputs
+    if canonical(cells["op"]) == "copy" and {ref.dtype for ref in inputs} == {found.outputs[0].dtype}:
+        inputs = tuple(map(_relaid, inputs))
+    traffic = rotating(work.bytes_read, work.bytes_written, work.bytes, device)
+    modes, name = tuple(work.matrix), canonical(cells["op"])
+    call = Call(name, found.cls, inputs, found.outputs, modes, work.matrix_flops, work.flops_dense)
+    predicted = of_call(call, traffic, device)
+    return Row(("eager_ops",), device.name, measured, predicted.estimate.seconds, predicted.family)
 
 
 def _texts(cells: Cells) -> tuple[bytes, bytes, bytes, bytes]:
@@ -218,14 +279,40 @@ def _relaid(ref: TensorRef) -> TensorRef:
     return ref._replace(stride=tuple(prod(ref.shape[:dim]) for dim in range(len(ref.shape))))
 
 
-Format = Callable[[Path, Find], Iterable[Row]]
+@dataclass(frozen=True, slots=True)
+class Format:
+    row: Callable[[Cells, Accelerator], Row]
+    columns: tuple[str, ...]
+    """That a table of it has; the first one names the accelerator."""
 
-FORMATS: dict[str, Format] = {
-    "gemm*.csv": products,
-    "attention*.csv": attentions,
-    "llm_ops*.csv": llm_ops,
-    "vector_ops*.csv": vector_ops,
-    "conv_ops*.csv": conv_ops,
-    "eager_ops*.csv": eager_ops,
+    def rows(self, path: Path, left_out: Counter[str]) -> Iterator[Row]:
+        for cells in read(path):
+            try:
+                yield self.row(cells, accelerator(cells.text(self.columns[0])))
+            except (LeftOut, GobrrrError) as why:
+                left_out[str(why)] += 1
+
+
+def columns(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+FORMATS = {
+    "gemm": Format(products, columns("system dtype m n k latency_ms")),
+    "attention": Format(
+        attentions,
+        columns("system kind batch_size isl step num_heads num_key_value_heads head_dim latency_ms"),
+    ),
+    "llm_ops": Format(llm_ops, columns("gpu kind M K N median_ms")),
+    "vector_ops": Format(vector_ops, columns("Device OPName Latency B H")),
+    "conv_ops": Format(
+        conv_ops,
+        columns("Device Latency B Input_Channel Output_Channel Kernel_Szie Input_Size Stride Padding"),
+    ),
+    "eager_ops": Format(eager_ops, columns("gpu op input_dims input_types kernel_us_per_call")),
 }
-"""Name of the file to its reader."""
+
+
+def columns_of(path: Path) -> set[str]:
+    """None of a table without rows."""
+    return set(next(read(path), ()))

@@ -34,12 +34,23 @@ class Image(NamedTuple):
     last: bool
     """Channels last."""
     batch: int
+    precision: str = "amp"
 
     def file(self, counts: Path) -> Path:
-        return file_of(counts, f"{self.model}_{self.side}_{self.batch}_{int(self.last)}")
+        precision = "" if self.precision == "amp" else f"_{self.precision}"
+        return file_of(counts, f"{self.model}_{self.side}_{self.batch}_{int(self.last)}{precision}")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the model and its input."""
+        return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision, torch.float32)
+
+    @property
+    def autocast(self) -> torch.dtype | None:
+        return {"amp": torch.float16, "amp_bf16": torch.bfloat16}.get(self.precision)
 
     def made(self) -> torch.Tensor:
-        image = torch.randn(self.batch, 3, self.side, self.side)
+        image = torch.randn(self.batch, 3, self.side, self.side, dtype=self.dtype)
         return image.to(memory_format=torch.channels_last) if self.last else image
 
 
@@ -48,7 +59,7 @@ def count_missing(images: Iterable[Image], counts: Path) -> None:
     missing = defaultdict(list)
     for image in sorted(set(images)):
         if not image.file(counts).exists():
-            missing[image.model, image.side].append(image)
+            missing[image.model, image.side, image.precision].append(image)
     if not missing:
         return
     if find_spec("timm") is None:
@@ -59,7 +70,7 @@ def count_missing(images: Iterable[Image], counts: Path) -> None:
 
 
 def count(images: Sequence[Image], counts: Path) -> None:
-    """Of one model and one side."""
+    """Of one model, one side and one precision."""
     gc.disable()  # collected at the end, and what is left then, modules and caches, is not looked through again
     with cuda_choices(), torch.random.fork_rng(), fake_tensors():
         try:
@@ -89,7 +100,7 @@ def programs(images: Sequence[Image]) -> Iterator[Program]:
 
 def counted(model: torch.nn.Module, image: Image) -> Program:
     laid = model.to(memory_format=torch.channels_last) if image.last else model
-    step = inference(laid, image.made(), half=True)
+    step = inference(laid.to(image.dtype), image.made(), image.autocast)
     return counted_program(lambda: user_code(step, "its step"))
 
 

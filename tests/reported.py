@@ -63,9 +63,7 @@ def compared() -> Compared:
 
 @cache
 def predicted() -> Predictions:
-    sheets = [
-        sheet for name in ("h100", "b200", "rtx4090") if (sheet := datasheets.find(name) or datasheets.family(name))
-    ]
+    sheets = [sheet for name in ("h100", "b200", "rtx4090") if (sheet := datasheets.meant(name))]
     found = from_exam(bert().exam, sheets, ())
     return replace(
         found,

@@ -57,11 +57,69 @@ def test_an_unknown_device_has_no_datasheet_and_gets_no_other_ones(name):
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("h100", "h100-sxm"), ("a100", "a100-sxm4-80gb"), ("b200", "b200-sxm"), ("v100", "v100-sxm2-32gb"), ("h10", None)],
+    [
+        ("h100", "h100-sxm"),
+        ("NVIDIA H100", "h100-sxm"),
+        ("H100 PCIe", "h100-pcie"),
+        ("h100_nvl", "h100-nvl"),
+        ("h200_sxm", "h200-sxm"),
+        ("a100", "a100-sxm4-80gb"),
+        ("A100 SXM4 40 GB", "a100-sxm4-40gb"),
+        ("A100-80GB SXM", "a100-sxm4-80gb"),
+        ("a100_pairwise_nvlink", "a100-sxm4-80gb"),
+        ("A100-PCIE-80GB", "a100-pcie-80gb"),
+        ("v100", "v100-sxm2-32gb"),
+        ("Tesla V100-SXM3-32GB", "v100-sxm2-32gb"),
+        ("DGX-1 (1x V100 16GB)", "v100-sxm2"),
+        ("GH200 480GB", "gh200-96"),
+        ("b200", "b200-sxm"),
+        ("GB200 NVL72", "gb200"),
+        ("4090", "rtx4090"),
+        ("RTX 3090", "rtx3090"),
+        ("rtx2080ti", "rtx2080ti"),
+        ("GTX 1080 Ti", "gtx1080ti"),
+        ("A6000", "rtx-a6000"),
+        ("RTX 6000 Ada", "rtx-6000-ada"),
+        ("rtx6000ada", "rtx-6000-ada"),
+        ("rtx_pro_6000_server", "rtx-pro-6000-bw-server"),
+        ("pro6000maxq", "rtx-pro-6000-bw-maxq"),
+        ("RTX PRO 6000 Max-Q", "rtx-pro-6000-bw-maxq"),
+        ("mi250x", "mi250x-gcd"),
+        ("MI250X (one GCD)", "mi250x-gcd"),
+        ("RX 7900 XTX", "rx7900xtx"),
+        ("M2 Ultra", "m2-ultra-76"),
+        ("TPUv4", "tpu-v4"),
+        ("i9_10940x", "cpu-i9-10940x"),
+        ("Xeon 8480", "cpu-xeon-8480"),
+    ],
 )
-def test_a_family_is_its_largest_part_on_a_module(name, expected):
-    found = datasheets.family(name)
+def test_a_name_means_the_part_that_it_describes(name, expected):
+    found = datasheets.meant(name)
     assert (found and found.id) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("RTX 3090 Ti", "rtx3090ti", "RTX 4080 Super", "RTX 4090 D", "NVIDIA GeForce RTX 4090 Laptop GPU"),
+        *("RTX 2080", "gtx1080", "RX 7900 XT", "RTX 6000", "Quadro RTX 6000", "A6000 Ada", "M1 Pro"),
+        *("A10G", "A100X", "Tesla V100S-PCIE-32GB", "H20", "h10", "A1000", "L20", "MI350X"),
+        *("Tesla P100-PCIE-12GB", "RTX 3080 12GB", "GH200 144GB", "A100-SXM-64GB"),
+        *("H100 80GB HBM3 MIG 1g.10gb", "8xA100", "2x NVIDIA A100", "DGX H100 (8 x H100)"),
+        *("NVIDIA", "cuda", "cpu", "100", "6000", "40gb", "nan", ""),
+    ],
+)
+def test_a_name_that_describes_no_part_means_none(name):
+    assert datasheets.meant(name) is None
+
+
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda sheet: sheet.id)
+def test_ids_and_drivers_names_mean_themselves(sheet: Datasheet):
+    """But for a package of two dies, which drivers show one by one."""
+    assert all(datasheets.meant(name.replace(" ", "_")) is sheet for name in sheet.aliases)
+    found = datasheets.meant(sheet.id)
+    assert found is not None
+    assert found.id == sheet.id or (sheet.id, found.id) == ("mi250x", "mi250x-gcd")
 
 
 def test_at_least_forty_accelerators_are_listed():

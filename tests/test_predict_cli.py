@@ -1,13 +1,16 @@
 """`gobrrr predict` from the prompt: what it says, and what it says about input that makes no sense."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from gobrrr import schema
 from gobrrr.cli.predict import command
 from gobrrr.errors import BadInput, ProgramFailed, UsageError
+from gobrrr.exam import Exam
 
 EXAMS = Path(__file__).parent / "data" / "exams"
 
@@ -37,6 +40,13 @@ def closes():
 def bare():
     x = torch.randn(64, 64)
     return lambda: x @ x
+
+def idle():
+    return lambda: None
+
+def scaled():
+    x, scale = torch.randn(64, 64).to(torch.float8_e4m3fn), torch.tensor(1.0)
+    return lambda: torch._scaled_mm(x, x.t(), scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
 
 def looks():
     x = torch.randn(1 << 20)
@@ -101,6 +111,34 @@ def test_an_exam_answers_what_ifs_on_its_own_machine():
     assert seconds["graph"] < seconds["compile"] < found["predictions"][0]["step_s"] < seconds["checkpoint"]
 
 
+def test_a_compiled_exam_is_scaled_kernel_by_kernel():
+    """By what each is: products by their arithmetic, three times slower on an A100, and not all of it by bandwidth."""
+    name = str(EXAMS / "bert_large_compiled.json.gz")
+    h200, h100, a100 = predicted("--exam", name, "--on", "h200-sxm,h100,a100")["predictions"]
+    assert h200["shares"]["compute"] > 0.2
+    assert h100["shares"]["compute"] == pytest.approx(h200["shares"]["compute"], rel=0.05)
+    assert 2.2 < a100["device_s"] / h200["device_s"] < 3.2
+
+
+def test_no_share_of_a_scaled_exam_is_below_zero():
+    for one in predicted("--exam", str(EXAMS / "bert_large.json.gz"), "--on", "a100,t4,p100")["predictions"]:
+        assert min(one["shares"].values()) >= 0
+
+
+def test_a_trace_is_scaled_too_and_does_not_say_what_memory_it_takes(tmp_path):
+    exam = schema.read(Exam, EXAMS / "bert_large_compiled.json.gz")
+    path = tmp_path / "of_a_trace.json"
+    schema.write(replace(exam, program=None), path)
+    found = predicted("--exam", str(path), "--on", "h100,a100", "--what-if", "dtype=fp16,power=300")
+    one, other = found["predictions"]
+    assert one["device_s"] < other["device_s"]
+    assert one["peak_memory_bytes"] is one["fits"] is None
+    assert all(change["step_s"] > 0 and change["peak_memory_bytes"] is None for change in found["what_if"])
+    assert "?" in CliRunner().invoke(command, ["--exam", str(path), "--on", "h100"]).stdout
+    with pytest.raises(UsageError, match="'compile' needs the workload"):
+        predicted("--exam", str(path), "--what-if", "compile")
+
+
 def test_an_exam_cannot_be_counted_anew():
     with pytest.raises(UsageError, match="needs the workload"):
         predicted("--exam", str(EXAMS / "bert_large.json.gz"), "--what-if", "batch=2x")
@@ -126,6 +164,9 @@ def test_the_table_ends_with_the_next_command(target):
         (["--on", "h1000"], UsageError, "near are h100"),
         (["--on", "v100-pcie", "--what-if", "dtype=fp8"], UsageError, "no fp8 matrix units"),
         (["--on", "h100", "--what-if", "batch=0x"], UsageError, "above zero"),
+        (["--on", "h100", "--what-if", "power=nan"], UsageError, "above zero"),
+        (["--on", "h100", "--what-if", "batch=2x,batch=4x"], UsageError, "changes batch twice"),
+        (["--on", "rtx3090ti"], UsageError, "near are rtx3090"),
         (["--on", "h100", "--what-if", "colour=red"], UsageError, "allowed are batch=2x"),
         (["--on", "h100", "--exam", "x.json"], UsageError, "FILE.py:NAME or --exam"),
         (["--on", ","], UsageError, "accelerators to predict for"),
@@ -139,6 +180,17 @@ def test_bad_input_is_one_sentence(target, arguments, error, sentence):
 def test_the_batch_of_a_bare_step_cannot_be_changed(target):
     with pytest.raises(UsageError, match="bare step"):
         predicted(target("bare"), "--on", "h100", "--what-if", "batch=2x")
+
+
+def test_a_step_without_ops_has_nothing_to_predict(target):
+    with pytest.raises(UsageError, match="runs no op"):
+        predicted(target("idle"), "--on", "h100")
+
+
+def test_products_of_eight_bits_are_refused_on_a_card_without_units_for_them(target):
+    assert predicted(target("scaled"), "--on", "h100")["predictions"]
+    with pytest.raises(UsageError, match="a100-sxm4-80gb multiplies nothing in fp8"):
+        predicted(target("scaled"), "--on", "h100,a100")
 
 
 def test_values_that_fake_tensors_lack_are_named_with_the_way_out(target):

@@ -1,9 +1,11 @@
 """The score command: its statistics against scipy, its names, and one row of each format."""
 
 import sys
+from collections import Counter, defaultdict
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -14,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks import counts, predict_left_out, vision_counts
 from benchmarks import predict as scoring
-from benchmarks.predict_tables import FORMATS, SWEPT, Row
+from benchmarks.predict_models import Vision
+from benchmarks.predict_tables import SWEPT, Row
 
 from gobrrr.predict.spread import FITTED, Family
 from gobrrr.work.fake import fake_tensors
@@ -118,43 +121,116 @@ def test_vision_models_are_counted_as_they_run_in_the_long_run(lasts):
         assert (convolved.inputs[0].stride[1] == 1) == image.last
 
 
-@pytest.mark.parametrize(
-    ("spelled", "expected"),
-    [
-        ("a100_sxm", "a100-sxm4-80gb"),
-        ("h100_sxm", "h100-sxm"),
-        ("h200_sxm", "h200-sxm"),
-        ("b200_sxm", "b200-sxm"),
-        ("gb200", "gb200"),
-        ("l40s", "l40s"),
-        ("a100", "a100-sxm4-80gb"),
-        ("a40", "a40"),
-        ("rtx_pro_6000_server", "rtx-pro-6000-bw-server"),
-        ("NVIDIA_A100-PCIE-40GB", "a100-pcie-40gb"),
-        ("Tesla_V100-PCIE-32GB", "v100-pcie-32gb"),
-        ("Tesla_T4", "t4"),
-        ("DGX-1 (1x V100 16GB)", "v100-sxm2"),
-        ("NVIDIA L4", "l4"),
-        ("AMD Instinct MI210", "mi210"),
-        ("AMD_Instinct_MI250", "mi250-gcd"),
-        ("rtx5090", "rtx5090"),
-        ("NVIDIA X9000", None),
-    ],
-)
-def test_tables_names_are_matched(spelled, expected):
-    found = scoring.accelerator(spelled)
-    assert (found and found.name) == expected
-
-
 @pytest.mark.parametrize("name", ROWS)
 def test_every_format_is_read_for_accelerators_that_no_constant_was_fitted_to(name, tmp_path):
-    path = tmp_path / name
-    path.write_text(ROWS[name])
-    read = next(read for pattern, read in FORMATS.items() if path.match(pattern))
-    rows = list(read(path, scoring.Named()))
+    """By its columns: the file's name says nothing."""
+    (tmp_path / "of_some_card.csv").write_text(ROWS[name])
+    rows, missing = scored_rows(tmp_path)
     assert len(rows) == ROWS[name].count("\n") - 1
+    assert not missing
     for one in rows:
         assert 0.2 < one.predicted_s / one.measured_s < 5
+
+
+def scored_rows(folder: Path) -> tuple[list[Row], dict[str, dict[str, int]]]:
+    missing: scoring.Missing = defaultdict(Counter)
+    rows = list(scoring.rows_of(folder, folder / "counts", missing))
+    return rows, {table: dict(whys) for table, whys in missing.items() if whys}
+
+
+def test_rows_that_cannot_be_scored_are_left_out_with_the_reason(tmp_path):
+    head = "system,dtype,source,m,n,k,latency_ms"
+    good = "Tesla T4,fp16,x,64,64,64,0.01"
+    bad = {
+        "Tesla T4,fp8,x,64,64,64,0.01": "t4 multiplies nothing in fp8",
+        "Tesla T4,nvfp4,x,64,64,64,0.01": "dtype is 'nvfp4'",
+        "Tesla T4,fp16,x,0,64,64,0.01": "m is not above zero",
+        "Tesla T4,fp16,x,64,64,,0.01": "k is empty",
+        "Tesla T4,fp16,x,64,64,64,OOM": "latency_ms is 'OOM', no number",
+        "Tesla T4,fp16,x,64,64,64,nan": "latency_ms is 'nan', no number",
+        "Tesla T4,fp16,x,64,64,64,-1": "latency_ms is not above zero",
+        "Tesla T4,fp16": "m is empty",
+        "RTX 3090 Ti,fp16,x,64,64,64,0.01": "no datasheet is of 'RTX 3090 Ti'; near are rtx3090",
+    }
+    (tmp_path / "gemm.csv").write_text("\n".join((head, good, *bad)))
+    rows, missing = scored_rows(tmp_path)
+    assert len(rows) == 1
+    for line, why in zip(missing["gemm.csv"].items(), bad.values(), strict=True):
+        assert line[0].startswith(why)
+        assert line[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it has no rows"),
+        ("system,dtype,m,n,k,latency_ms\n", "it has no rows"),
+        ("system,dtype,m,n,k\nh100,bf16,1,1,1\n", "those of gemm would need latency_ms"),
+        ("\0\1\2\n\3\n", "the columns of no format"),
+        ("model,infer_img_size,infer_batch_size,infer_step_time\nx,1,1,1\n", "its name is not of the form infer-"),
+    ],
+)
+def test_tables_of_no_format_are_named(text, why, tmp_path):
+    (tmp_path / "gemm.csv").write_text(text)
+    rows, missing = scored_rows(tmp_path)
+    assert not rows
+    assert why in next(iter(missing["gemm.csv"]))
+
+
+def test_columns_may_be_separated_by_anything_and_be_more_than_are_needed(tmp_path):
+    for number, separator in enumerate(",;\t"):
+        lines = "\ufeffextra, system ,dtype,m,n,k,latency_ms\n1,h100,bf16,64,64,64,0.01\n".replace(",", separator)
+        (tmp_path / f"{number}.csv").write_text(lines, encoding="utf-8")
+    rows, missing = scored_rows(tmp_path)
+    assert [row.accelerator for row in rows] == ["h100-sxm"] * 3
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "accelerator"),
+    [
+        ("infer-amp-nchw-pt240-cu124-rtx4090-dynamo", "vision nchw-dynamo", "rtx4090"),
+        ("benchmark-infer-amp-nhwc-pt240-cu124-rtx3090", "vision nhwc", "rtx3090"),
+        ("infer-amp-nchw-pt291-cu130-5090", "vision nchw", "rtx5090"),
+        ("infer-amp_bf16-nchw-pt291-cu130-pro6000maxq-dynamo", "vision amp_bf16 nchw-dynamo", "rtx-pro-6000-bw-maxq"),
+        ("infer-fp32-nchw-pt240-cpu-i7_12700h-dynamo", "vision fp32 nchw-dynamo", "cpu-i7-12700h"),
+    ],
+)
+def test_a_table_of_vision_models_is_named_after_how_they_ran(name, table, accelerator):
+    found = Vision.of(Path(f"{name}.csv"))
+    assert (found.table, found.device.name) == (table, accelerator)
+
+
+def test_vision_models_are_counted_in_the_precision_of_their_table():
+    for precision, dtype in {"amp": "fp16", "amp_bf16": "bf16", "bf16": "bf16", "fp32": "fp32"}.items():
+        image = vision_counts.Image("x", 16, last=False, batch=2, precision=precision)
+        with mock.patch.object(vision_counts, "built", return_value=Remembering()), fake_tensors():
+            (program,) = vision_counts.programs([image])
+        convolved = next(op for op in program.ops if "conv" in op.name)
+        assert {ref.dtype for ref in convolved.inputs} == {dtype}
+
+
+def test_speedups_are_those_of_one_software(tmp_path):
+    """A model that was timed by two versions of torch is compared within each."""
+    before = [row(1.0, 1.0, f"a 224 {torch}", "vision nchw") for torch in ("pt240", "pt291")]
+    after = [row(0.5, 0.5, "a 224 pt291", "vision nchw-dynamo")]
+    (found,) = scoring.compared([*before, *after])
+    assert found.n == 1
+
+
+def test_a_sweep_of_one_step_has_no_knee():
+    assert list(scoring.knees([Row(("sweep",), "x", 1.0, 1.0, Family.HOST, SWEPT)])) == []
+
+
+@given(st.lists(st.floats(0, 10), min_size=1), st.floats(0, 1))
+def test_a_quantile_is_numpys(values, share):
+    assert scoring.quantile(sorted(values), share) == pytest.approx(np.quantile(values, share))
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        scoring.main([str(tmp_path / "none")])
+    assert "is no folder" in capsys.readouterr().err
 
 
 def test_what_is_left_out_is_predicted_from_the_others_alone(tmp_path):

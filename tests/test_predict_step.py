@@ -209,7 +209,7 @@ def test_an_accelerator_that_no_constant_saw_is_less_certain(family):
 def test_recorded_steps_of_an_h200_are_predicted_from_the_datasheet(name):
     """Within a quarter of what was measured, with the right limiter. The host's cost per op was taken from them."""
     exam = schema.read(Exam, EXAMS / f"{name}.json.gz")
-    found = prediction(exam.program, step(exam.program.ops, H200, host_of(H200)), H200)
+    found = prediction(exam.program.ops, exam.program.memory, step(exam.program.ops, H200, host_of(H200)), H200)
     assert found.step_s == pytest.approx(exam.step_s, rel=0.25)
     assert found.device_s == pytest.approx(sum(one.seconds for one in exam.kernels), rel=0.25)
     assert found.limiter == {"bert_large": "host", "gpt2": "device"}[name]

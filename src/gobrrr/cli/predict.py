@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("target", metavar="FILE.py:NAME", required=False)
 @click.option("--on", "on", default="", metavar="CARD,…", help="Accelerators by datasheet: h100, b200, mi300x, …")
 @click.option("--what-if", "what_if", metavar="CHANGE,…", help="batch=2x, dtype=bf16, compile, flash, …: see below.")
-@click.option("--exam", type=click.Path(path_type=Path), help="Scale a measured step instead of counting one.")
+@click.option("--exam", metavar="FILE", help="Scale the measured step of an Exam or trace instead of counting one.")
 @click.option("--ceilings", type=click.Path(path_type=Path), multiple=True, help="`gobrrr machine --json` of a card.")
 @click.option("--real", is_flag=True, help="Count while running on this machine instead of on fake tensors.")
 @output_option("predictions", "the predictions")
@@ -33,7 +33,7 @@ def command(
     *,
     on: str,
     what_if: str | None,
-    exam: Path | None,
+    exam: str | None,
     ceilings: tuple[Path, ...],
     real: bool,
     outputs: tuple[Path, ...],
@@ -71,7 +71,7 @@ def command(
 def _sheet(name: str) -> "Datasheet":
     from gobrrr.machine import datasheets
 
-    sheet = datasheets.find(name) or datasheets.family(name)
+    sheet = datasheets.find(name) or datasheets.meant(name)
     if sheet is None:
         alike = ", ".join(datasheets.near(name)) or "h100-sxm, mi300x, rtx4090"
         raise UsageError(f"there is no datasheet of {name!r}; near are {alike}")
@@ -100,8 +100,9 @@ def _from_factory(
         return predictions(target, counting, sheets, changes, ceilings, Variant.of_modes(modes))
 
 
-def _from_exam(path: Path, sheets: "list[Datasheet]", changes: "list[Change]") -> "Predictions":
-    from gobrrr.exam import Exam
+def _from_exam(path: str, sheets: "list[Datasheet]", changes: "list[Change]") -> "Predictions":
     from gobrrr.predict.prediction import from_exam
+    from gobrrr.timing.traces.source import source_of
+    from gobrrr.trace_examination import exam_or_trace
 
-    return from_exam(schema.read(Exam, path), sheets, changes)
+    return from_exam(exam_or_trace(source_of(path)), sheets, changes)

@@ -5,6 +5,7 @@ is found by its exact name or not at all; there is no card that stands for the u
 """
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -60,13 +61,53 @@ def find(name: str) -> Datasheet | None:
     return _by_name().get(_normal(name))
 
 
-def family(name: str) -> Datasheet | None:
-    """The part that whoever types `h100` means: of several, the one on SXM modules with the most memory.
+def meant(name: str) -> Datasheet | None:
+    """The part that a person or a table means by `h100`, `a100_sxm`, `4090`, `DGX-1 (1x V100 16GB)`.
 
-    For a person who asks about a kind of card, and is told which was taken; a device that is there is found by `find`.
+    Whatever the name says has to hold of the part: `RTX 3090 Ti`, `A10G`, `P100 12GB` and `8x A100` are none of ours.
+    Of those that it leaves open, one that drivers know by name, on an SXM module, with the most memory. For whoever
+    asks about a kind of card, and is told which was taken; a device that is there is found by `find`.
     """
-    parts = [sheet for sheet in all_sheets() if sheet.id.startswith(f"{_normal(name)}-")]
-    return max(parts, key=lambda sheet: ("sxm" in sheet.id, sheet.memory_bytes), default=None)
+    known = find(name.replace("_", " "))
+    if known and known.aliases:
+        return known
+    spelled = re.sub(r"max[^a-z0-9]q", "maxq", name.lower().replace("_", " "))
+    parts = [sheet for sheet in all_sheets() if _model(sheet.id).search(spelled) and _holds(spelled, sheet)]
+    for quality in _QUALITIES:
+        if re.search(quality, spelled):
+            parts = [sheet for sheet in parts if re.search(quality, sheet.id)] or parts
+    return max(parts, key=lambda sheet: (bool(sheet.aliases), "sxm" in sheet.id, sheet.memory_bytes), default=None)
+
+
+_QUALITIES = ("pcie", "nvl(?!ink)", "sxm|dgx|hgx", "server", "workstation", "maxq", "gcd")
+"""By which parts of one model differ; a model in one part alone goes by any of them."""
+
+_OTHERS = {"ti", "super", "d", "laptop", "mobile", "ada", "mig", "max", "maxq"}
+"""Words that make another model of the one they stand beside."""
+
+_IDENTIFIED = re.compile(r"^(?:rtx-?|gtx|rx|cpu-[a-z]+\d?-)?(.+?)(?:-(?:sxm\d?|pcie|nvl|gcd|bw|\d\d(?:gb)?)(?:-.*)?)?$")
+"""An id: the series, which a name may leave out, the model, and the part."""
+
+
+@cache
+def _model(id_: str) -> re.Pattern[str]:
+    """The model as it stands in a name: `3090`, `a100`, `pro 6000`, but not in `a1000` or `a100x`."""
+    written = r"[^a-z0-9]*".join(re.findall(r"[a-z]+|\d+", _IDENTIFIED.sub(r"\1", id_)))
+    return re.compile(rf"(?:^|[^a-z0-9]|1x|rtx|gtx|rx){written}(?=[^a-z0-9]|$|{'|'.join(_QUALITIES)})")
+
+
+def _holds(spelled: str, sheet: Datasheet) -> bool:
+    """One card, no word of another model, no other size of memory than its own or than drivers give it."""
+    if re.search(r"(?<![a-z0-9])(?:[2-9]|\d\d) ?x(?![0-9])", spelled):
+        return False
+    own = " ".join((*sheet.aliases, sheet.id, sheet.architecture)).lower().replace("max-q", "maxq")
+    others = _OTHERS & set(re.findall(r"[a-z]+", spelled))
+    sizes = _sizes(spelled) - _sizes(own)
+    return others <= set(re.findall(r"[a-z]+", own)) and all(0.9 < size / sheet.memory_bytes < 1.1 for size in sizes)
+
+
+def _sizes(spelled: str) -> set[int]:
+    return {int(size) << 30 for size in re.findall(r"(?<![a-z0-9])(\d+) ?gi?b?(?![a-z0-9])", spelled)}
 
 
 def near(name: str) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gobrrr.errors import UsageError
 from gobrrr.machine.ceilings import Ceilings
 from gobrrr.machine.datasheets import Datasheet
 
@@ -38,11 +39,18 @@ class Accelerator:
         return self.multiprocessors * self.clock_hz
 
     def matrix_flops_per_s(self, mode: str) -> float | None:
-        """Of the mode, or of the nearest wider one: a card without bf16 units computes in fp32."""
-        for wider in (mode, *WIDER.get(mode, ())):
-            if wider in self.matmul_flops_per_s:
-                return self.matmul_flops_per_s[wider]
-        return None
+        """Of the mode, or of the nearest wider one: a card without bf16 units computes in fp32, and one without matrix
+        units for that on its vector units. None for what it cannot multiply at all.
+        """
+        modes = (mode, *WIDER.get(mode, ()))
+        rates = [self.matmul_flops_per_s[wider] for wider in modes if wider in self.matmul_flops_per_s]
+        return rates[0] if rates else self.vector_flops_per_s.get(modes[-1])
+
+    def product_flops_per_s(self, mode: str) -> float:
+        rate = self.matrix_flops_per_s(mode)
+        if rate is None:
+            raise UsageError(f"{self.name} multiplies nothing in {mode}")
+        return rate
 
     def power_flops_per_s(self, mode: str) -> float:
         """What the power limit lets a long product reach."""
@@ -50,12 +58,11 @@ class Accelerator:
 
 
 WIDER = {
-    "fp8": ("fp16", "bf16", "fp32"),
-    "int8": ("fp16", "bf16", "fp32"),
     "bf16": ("fp32",),
     "fp16": ("bf16", "fp32"),
     "tf32": ("fp32",),
 }
+"""None for products of 8-bit operands: libraries refuse them where there is no unit for them."""
 
 _CACHE_BYTES_PER_CYCLE = 24
 """A multiprocessor's share of the last-level cache's bandwidth: A100 3.1 TB/s read and written at 22 MiB, H100 5.5."""

@@ -1,5 +1,7 @@
 """From an Exam: each kernel's measured time, scaled by what the model says of the other machine over this one."""
 
+from collections.abc import Sequence
+
 from gobrrr.errors import BadInput
 from gobrrr.exam import Exam
 from gobrrr.machine import datasheets
@@ -9,20 +11,19 @@ from gobrrr.predict.host import Issued, host_of
 from gobrrr.predict.kernels import Kernel
 from gobrrr.predict.spread import Family
 from gobrrr.predict.step import Step, eager
-from gobrrr.work.program import Program
+from gobrrr.work.op import Op
 
 
 def anchored(exam: Exam, device: Accelerator) -> Step:
     """A step on `device`, on the Exam's own host: what the model gets wrong on both machines alike cancels."""
-    own, ops = from_datasheet(own_sheet(exam)), anchor(exam).ops
-    host_s = exam.host_s or 0.0
-    old, new = (eager(ops, one, host_of(one)) for one in (own, device))
+    own, host_s = from_datasheet(own_sheet(exam)), exam.host_s or 0.0
+    old, new = (eager(exam.ran, one, host_of(one)) for one in (own, device))
     slower = device.dram_bytes_per_s / own.dram_bytes_per_s
     compute = bandwidth = busy = 0.0
     family_s: dict[Family, float] = {}
     for kernel in exam.kernels:
         index = exam.index(kernel)
-        ratio, of = _ratio(old[index], new[index]) if index is not None and not exam.dispatched else (None, None)
+        ratio, of = _ratio(old[index], new[index]) if index is not None else (None, None)
         seconds = kernel.seconds * (1 / slower if ratio is None else ratio)
         busy += seconds
         family = Family.STREAM if of is None else of.family
@@ -35,7 +36,7 @@ def anchored(exam: Exam, device: Accelerator) -> Step:
     apart = max(0.0, exam.step_s - max(host_s, measured_busy))
     step_s = host_s + busy if exam.serial else max(host_s, busy) + apart
     family_s[Family.HOST] = max(0.0, step_s - busy)
-    return Step(step_s, host_s, busy, compute, bandwidth, step_s - compute - bandwidth, family_s)
+    return Step(step_s, host_s, busy, compute, bandwidth, max(0.0, step_s - compute - bandwidth), family_s)
 
 
 def rescaled(measured: Step, before: Step, after: Step, *, serial: bool) -> float:
@@ -47,10 +48,12 @@ def rescaled(measured: Step, before: Step, after: Step, *, serial: bool) -> floa
     return max(host_s, device_s) + measured.step_s - max(measured.host_s, measured.device_s)
 
 
-def anchor(exam: Exam) -> Program:
-    if exam.program is None or exam.host_s is None:
-        raise BadInput("the Exam has no program or no host time: examine the workload itself")
-    return exam.program
+def anchor(exam: Exam) -> Sequence[Op]:
+    """The program's ops, or of a trace those that ran."""
+    ops = exam.ran if exam.program is None else exam.program.ops
+    if not ops or not exam.kernels or not exam.host_s:
+        raise BadInput(f"{exam.target} holds no ops with their kernels and no host's time: examine the workload itself")
+    return ops
 
 
 def own_sheet(exam: Exam) -> Datasheet:

@@ -58,6 +58,7 @@ PAGED_S = 2.2e-6
 """What a paged cache adds: looking up which block lies where."""
 
 _DECODE_ROWS = 31
+"""That fewer queries take as long as."""
 _DECODE_TILE_KEYS = 128
 _DECODE_PACKED = 64
 _DECODE_TILE_CYCLES = 3000.0
@@ -76,10 +77,11 @@ BACKWARD = 2.5
 
 
 def attention(shape: Attention, accelerator: Accelerator) -> Estimate:
-    """The forward pass. Few queries against many keys are decoded, all others tiled."""
-    if shape.queries * shape.group <= _DECODE_PACKED and shape.keys > _TILE_QUERIES:
-        return decode(shape, accelerator)
-    return prefill(shape, accelerator)
+    """The forward pass, in tiles of queries; few queries against more keys by whichever is quicker, as libraries do."""
+    tiled = prefill(shape, accelerator)
+    if shape.queries * shape.group > _DECODE_PACKED or shape.keys <= shape.queries:
+        return tiled
+    return min(tiled, decode(shape, accelerator), key=lambda one: one.seconds)
 
 
 def prefill(shape: Attention, accelerator: Accelerator) -> Estimate:
@@ -114,9 +116,7 @@ def _keys_of_tiles(shape: Attention, *, is_packed: bool) -> list[int]:
 
 def _score_seconds(shape: Attention, accelerator: Accelerator) -> float:
     """One query against one key on one multiprocessor: 4·D FLOPs, then the softmax."""
-    rate = accelerator.matrix_flops_per_s(shape.mode)
-    if rate is None:
-        raise KeyError(shape.mode)
+    rate = accelerator.product_flops_per_s(shape.mode)
     overlaps = accelerator.asynchronous and shape.current
     rate *= _OUTDATED_RATE if accelerator.asynchronous and not overlaps else 1.0
     cycles = _SCORE_CYCLES_ASYNCHRONOUS if overlaps else _SCORE_CYCLES
@@ -135,7 +135,8 @@ def decode(shape: Attention, accelerator: Accelerator) -> Estimate:
     keys = ceil(key_blocks / splits) * _DECODE_TILE_KEYS
     score_s = _score_seconds(shape, accelerator)
     load_s = 2 * shape.head_dim * shape.item_bytes / (_BYTES_PER_CYCLE * accelerator.clock_hz)
-    compute_s = waves * (keys * max(_DECODE_ROWS * score_s, load_s) + _DECODE_TILE_CYCLES / accelerator.clock_hz)
+    rows = max(_DECODE_ROWS, min(_DECODE_PACKED, shape.queries * shape.group))
+    compute_s = waves * (keys * max(rows * score_s, load_s) + _DECODE_TILE_CYCLES / accelerator.clock_hz)
     query_bytes = 2 * shape.batch * shape.queries * shape.heads * shape.head_dim * shape.item_bytes
     memory_s = (shape.kv_bytes + query_bytes) / (accelerator.dram_bytes_per_s * _DECODE_STREAMED)
     combine_s = _COMBINE_CYCLES / accelerator.clock_hz if splits > 1 else 0.0

@@ -76,10 +76,13 @@ def of_call(call: Call, traffic: Traffic, accelerator: Accelerator, compiled: bo
 
 
 def _rows(call: Call) -> int:
-    """A norm returns one mean for each; others reduce along the last dimension."""
+    """A norm returns one mean for each; others reduce along the last dimension.
+
+    A kernel that a compiler made may return several results as large as what it reads.
+    """
     if not call.outputs or not call.outputs[0].shape:
         return 0
-    if len(call.outputs) > 1:
+    if len(call.outputs) > 1 and call.outputs[1].numel < max((ref.numel for ref in call.inputs), default=0):
         return call.outputs[1].numel
     return call.outputs[0].numel // max(1, call.outputs[0].shape[-1])
 

@@ -22,7 +22,8 @@ from gobrrr.predict.inputs import Scale
 from gobrrr.predict.spread import interval
 from gobrrr.predict.step import Step, Variant, step
 from gobrrr.predict.what_if import Change, check
-from gobrrr.work.program import Program
+from gobrrr.work.op import Op
+from gobrrr.work.program import Memory, Program
 from gobrrr.work.work import total
 
 CONTEXT_BYTES = 600 << 20
@@ -45,9 +46,10 @@ class Prediction:
     shares: dict[str, float]
     flops: float
     bytes: float
-    peak_memory_bytes: int
+    peak_memory_bytes: int | None
+    """None of a trace, which says what ran and not what was kept."""
     memory_bytes: int
-    fits: bool
+    fits: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class WhatIf:
     speedup: float
     """Of the step, or of an item of the batch or of a token where their number changes."""
     peak_memory_bytes: int | None
-    """None where the change was not counted by storages: another precision, fusion."""
+    """None where the change was not counted by storages: another precision, fusion, a trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ def predictions(
             check(change, sheet)
     given = Scale(traced=variant.is_compiled)
     base = counting(given)
+    if not base.ops:
+        raise UsageError(f"{target} runs no op in its step: there is nothing to predict")
     asked = [change.on_top_of(variant) for change in changes]
     counted = {given: base} | {scale: _counted(counting, scale) for scale in {one.scale for one in asked} - {given}}
     programs = {change: changed(counted[change.scale], change) for change in asked}
@@ -96,9 +100,9 @@ def predictions(
     for sheet in sheets:
         device, host = machine(sheet, ceilings)
         as_is = step(base.ops, device, host, variant)
-        found.append(prediction(base, as_is, device))
+        found.append(prediction(base.ops, base.memory, as_is, device))
         what_ifs += [
-            what_if(program, change, as_is.step_s, _step(program, device, host, change).step_s, device)
+            what_if(program.memory, change, as_is.step_s, _step(program.ops, device, host, change).step_s, device)
             for change, program in programs.items()
         ]
     return Predictions(target, tuple(found), tuple(what_ifs))
@@ -125,14 +129,14 @@ def changed(program: Program, change: Change) -> Program:
     return replace(program, ops=cast(program.ops, change.dtype)) if change.dtype else program
 
 
-def what_if(program: Program, change: Change, before_s: float, after_s: float, device: Accelerator) -> WhatIf:
+def what_if(memory: Memory | None, change: Change, before_s: float, after_s: float, device: Accelerator) -> WhatIf:
     is_counted = not (change.dtype or change.flash or change.compiled)
     return WhatIf(
         device.name,
         change.text,
         after_s,
         before_s * change.batch * change.sequence / after_s,
-        needed_bytes(program, device) if is_counted else None,
+        needed_bytes(memory, device) if is_counted else None,
     )
 
 
@@ -146,23 +150,25 @@ def machine(sheet: Datasheet, ceilings: Sequence[Ceilings]) -> tuple[Accelerator
     return device, host
 
 
-def _step(program: Program, device: Accelerator, host: Host, change: Change) -> Step:
+def _step(ops: Sequence[Op], device: Accelerator, host: Host, change: Change) -> Step:
     if change.power_w is not None:
         device = accelerators.with_power(device, change.power_w)
-    return step(program.ops, device, host, change.variant)
+    return step(ops, device, host, change.variant)
 
 
-def needed_bytes(program: Program, device: Accelerator) -> int:
-    return int(program.memory.peak_bytes * FRAGMENTED) + (0 if device.serial else CONTEXT_BYTES)
+def needed_bytes(memory: Memory | None, device: Accelerator) -> int | None:
+    if memory is None:
+        return None
+    return int(memory.peak_bytes * FRAGMENTED) + (0 if device.serial else CONTEXT_BYTES)
 
 
-def prediction(program: Program, predicted: Step, device: Accelerator) -> Prediction:
+def prediction(ops: Sequence[Op], memory: Memory | None, predicted: Step, device: Accelerator) -> Prediction:
     low, high = interval(predicted.family_s, predicted.step_s, device.name)
     seconds = {Regime.COMPUTE: predicted.compute_s, Regime.BANDWIDTH: predicted.bandwidth_s}
     seconds |= {Regime.OVERHEAD: predicted.overhead_s}
     shares = {regime.value: seconds.get(regime, 0.0) / predicted.step_s for regime in Regime}
-    work = total(op.work for op in program.ops if op.work is not None)
-    needed = needed_bytes(program, device)
+    work = total(op.work for op in ops if op.work is not None)
+    needed = needed_bytes(memory, device)
     return Prediction(
         accelerator=device.name,
         step_s=predicted.step_s,
@@ -177,26 +183,39 @@ def prediction(program: Program, predicted: Step, device: Accelerator) -> Predic
         bytes=work.bytes,
         peak_memory_bytes=needed,
         memory_bytes=device.memory_bytes,
-        fits=needed <= device.memory_bytes,
+        fits=None if needed is None else needed <= device.memory_bytes,
     )
 
 
 def from_exam(exam: Exam, sheets: Sequence[Datasheet], changes: Sequence[Change]) -> Predictions:
     """Anchored in what was measured, on the same machine or another: changes scale what was measured."""
-    program = anchor(exam)
+    is_trace = exam.program is None
     for change in changes:
-        if change.batch != 1 or change.sequence != 1:
-            raise UsageError(f"{change.text!r} needs the workload: give FILE.py:NAME in place of --exam")
-    variant = Variant.COMPILED if exam.dispatched else Variant.EAGER
-    programs = {change: changed(program, change) for change in (one.on_top_of(variant) for one in changes)}
+        needs_workload = change.batch != 1 or change.sequence != 1
+        if needs_workload or (is_trace and (change.compiled or change.flash or change.checkpoint)):
+            instead = "FILE.py:NAME" if needs_workload else "FILE.py:NAME or an Exam"
+            raise UsageError(f"{change.text!r} needs the workload: give {instead} in place of {exam.target}")
+    ops = anchor(exam)
+    variant = Variant.COMPILED if exam.dispatched and not is_trace else Variant.EAGER
+    asked = [change.on_top_of(variant) for change in changes]
+    programs = {change: _changed_exam(exam, change) for change in asked}
+    memory = exam.program.memory if exam.program else None
     found, what_ifs = [], []
     for sheet in sheets or [own_sheet(exam)]:
         device, host = machine(sheet, [])
         as_is = anchored(exam, device)
-        found.append(prediction(program, as_is, device))
-        before = step(program.ops, device, host, variant)
-        for change, other in programs.items():
+        found.append(prediction(ops, memory, as_is, device))
+        before = step(ops, device, host, variant)
+        for change, (changed_ops, changed_memory) in programs.items():
             check(change, sheet)
-            after_s = rescaled(as_is, before, _step(other, device, host, change), serial=device.serial)
-            what_ifs.append(what_if(other, change, as_is.step_s, after_s, device))
+            after_s = rescaled(as_is, before, _step(changed_ops, device, host, change), serial=device.serial)
+            what_ifs.append(what_if(changed_memory, change, as_is.step_s, after_s, device))
     return Predictions(exam.target, tuple(found), tuple(what_ifs))
+
+
+def _changed_exam(exam: Exam, change: Change) -> tuple[Sequence[Op], Memory | None]:
+    """A trace has ops and no program: what its storages were nobody recorded."""
+    if exam.program is None:
+        return (cast(exam.ran, change.dtype) if change.dtype else exam.ran), None
+    program = changed(exam.program, change)
+    return program.ops, program.memory

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from math import inf
 
 from gobrrr.errors import UsageError
 from gobrrr.machine.datasheets import Datasheet
@@ -52,6 +53,9 @@ def parse(text: str) -> list[Change]:
         raise UsageError(f"{text!r} changes nothing; allowed are {ALLOWED}")
     if len(alone) == 1:
         return alone
+    keys = [change.text.partition("=")[0] for change in alone]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise UsageError(f"{text!r} changes {twice} twice: ask for one after the other")
     together = AS_IT_IS
     for part in text.split(","):
         together = _one(part.strip(), together)
@@ -92,7 +96,7 @@ def _positive(value: str, part: str) -> float:
         number = float(value)
     except ValueError:
         number = 0.0
-    if number <= 0:
+    if not 0 < number < inf:
         raise UsageError(f"{part!r} is not above zero")
     return number
 

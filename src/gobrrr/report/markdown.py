@@ -88,7 +88,9 @@ def predictions(found: Predictions) -> str:
             f"{units.seconds(one.low_s)} to {units.seconds(one.high_s)}",
             one.regime,
             one.limiter,
-            units.capacity(one.peak_memory_bytes) + ("" if one.fits else ", does not fit"),
+            "?"
+            if one.peak_memory_bytes is None
+            else units.capacity(one.peak_memory_bytes) + ("" if one.fits else ", does not fit"),
         ]
         for one in found.predictions
     ]

@@ -32,8 +32,8 @@ def _predictions(found: Predictions) -> Table:
             f"±{units.percent(one.high_s / one.step_s - 1, 0)}",
             *(f"{100 * one.shares[name]:.0f}" for name in _SHOWN.values()),
             one.limiter,
-            units.capacity(one.peak_memory_bytes),
-            "fits" if one.fits else f"{units.capacity(one.peak_memory_bytes - one.memory_bytes)} too much",
+            _memory(one.peak_memory_bytes),
+            _room(one),
         )
     return table
 
@@ -41,9 +41,19 @@ def _predictions(found: Predictions) -> Table:
 def _what_ifs(found: Predictions) -> Table:
     table = _table("what if", "on", "step", "speed-up", "memory")
     for one in found.what_if:
-        memory = "?" if one.peak_memory_bytes is None else units.capacity(one.peak_memory_bytes)
+        memory = _memory(one.peak_memory_bytes)
         table.add_row(one.change, one.accelerator, units.seconds(one.step_s), units.times(one.speedup), memory)
     return table
+
+
+def _memory(needed: int | None) -> str:
+    return "?" if needed is None else units.capacity(needed)
+
+
+def _room(one: Prediction) -> str:
+    if one.peak_memory_bytes is None:
+        return ""
+    return "fits" if one.fits else f"{units.capacity(one.peak_memory_bytes - one.memory_bytes)} too much"
 
 
 def _sentence(one: Prediction) -> str:

@@ -14,5 +14,5 @@ def render(found: Predictions) -> str:
         sections={"accelerators": "Accelerators", "what-if": "What if"},
         specs={"predictions": predictions(found)},
         found=found,
-        best=min(found.predictions, key=lambda one: (not one.fits, one.step_s)),
+        best=min(found.predictions, key=lambda one: (one.fits is False, one.step_s)),
     )
