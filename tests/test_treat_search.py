@@ -48,6 +48,8 @@ class Ward:
     noise: float = 0.0
     x: torch.Tensor = field(default_factory=lambda: torch.linspace(1, 2, 50))
     moods: random.Random = field(default_factory=lambda: random.Random(0))
+    looks: int = 0
+    """How often the treated step was examined."""
 
     def step(self) -> torch.Tensor:
         device_s = math.prod(self.factors.get(name, 1.0) for name in self.force)
@@ -107,10 +109,15 @@ def searched(
     subject = examined_subject(step, step, "cpu")
     bench = Bench(subject, ward.clock, EFFORT, truth(subject), rehearse, lambda _: floor_s)
     looked_at = exam(step_s=1.0, host_s=0.5)
+
+    def examine():
+        ward.looks += 1
+        return looked_at
+
     search = Search(
         bench,
         looked_at,
-        lambda: looked_at,
+        examine,
         lambda _: None,
         treatments,
         frozenset(allowed),
@@ -260,6 +267,13 @@ def test_no_trial_begins_after_the_budget():
     search = searched(ward, made(ward, "good", predicted=3.0), made(ward, "other"), budget_s=20)
     assert names(search.kept) == ["good"]
     assert search.passed_over["other"][1] == "the budget is spent"
+
+
+@pytest.mark.parametrize(("budget_s", "looks"), [(20, 0), (1e9, 1)])
+def test_what_is_kept_is_examined_as_long_as_something_may_follow(budget_s, looks):
+    ward = Ward(factors={"good": 0.5})
+    assert names(searched(ward, made(ward, "good"), budget_s=budget_s).kept) == ["good"]
+    assert ward.looks == looks
 
 
 def test_what_is_risky_is_rehearsed_and_its_failure_is_the_reason():

@@ -151,7 +151,8 @@ class Search:
 
     def _keep(self, step: Step) -> None:
         self._take(step)
-        self._examine_again(step)
+        if not self._is_spent():  # else nothing will be weighed by it
+            self._examine_again(step)
         if step.candidate.dose.treatment.stage is Stage.GRAPH:
             self._second_chance()
 
