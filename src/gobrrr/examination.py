@@ -82,6 +82,7 @@ def examine(
         progress(4, stages, "timing the step")
         effort = effort or _effort(clock)
         retries = allocation_retries(clock.device)
+        step = partial(blamed, made, "the step ran at first and then")
         times, uses = _times(step, clock, effort)
         noticed = {
             "compilation": compiler_events.since(started),
