@@ -2,7 +2,7 @@
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -260,6 +260,18 @@ def test_what_changes_numbers_has_to_be_allowed():
     narrow = made(ward, "narrow", allow="bf16")
     assert "--allow bf16" in searched(ward, narrow).passed_over["narrow"][1]
     assert names(searched(ward, narrow, allowed=["bf16"]).kept) == ["narrow"]
+
+
+def test_what_cannot_be_weighed_is_passed_over_and_others_are_tried():
+    class Broken(Made):
+        def sites(self, chart):
+            raise RuntimeError("get_submodule is not supported on ScriptModules")
+
+    ward = Ward(factors={"good": 0.5})
+    broken = replace(made(ward, "broken"), kind=Broken(ward, "broken"))
+    search = searched(ward, broken, made(ward, "good"))
+    assert names(search.kept) == ["good"]
+    assert "could not be weighed: RuntimeError: get_submodule" in search.passed_over["broken"][1]
 
 
 def test_no_trial_begins_after_the_budget():
