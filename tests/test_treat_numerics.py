@@ -1,5 +1,6 @@
 """The rule for numbers: as near to the truth as eager is, and no treatment that is wrong passes."""
 
+import random
 from dataclasses import dataclass
 from functools import partial
 
@@ -184,6 +185,11 @@ def test_of_a_random_step_only_what_it_returns_can_be_compared():
     with pytest.raises(CannotDecide):
         known_of(step)
     assert known_of(partial(step, lambda loss: loss.item())).draws
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.random, lambda: torch.rand(()).item()])
+def test_whoever_draws_a_random_number_is_found_out(draw):
+    assert not known_of(lambda: torch.ones(3) * draw()).repeats
 
 
 def test_numbers_whose_order_means_something_keep_it():

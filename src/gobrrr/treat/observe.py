@@ -1,8 +1,10 @@
 """Observing a step: what it gave back, which gradients it made, and everything that it left changed."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from random import seed as seed_python
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gobrrr.timing.state import preserved
@@ -281,10 +283,18 @@ def exact_observation(
 
 
 def _draw(subject: Subject, seed: int, random: int | None = None) -> None:
+    _seed_all(seed if random is None else random)
+    redraw(subject.inputs, seed)
+
+
+def _seed_all(seed: int) -> None:
+    """All generators that nobody has to hold to draw from them."""
     import torch
 
-    torch.manual_seed(seed if random is None else random)
-    redraw(subject.inputs, seed)
+    torch.manual_seed(seed)
+    seed_python(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed)
 
 
 def _effects(subject: Subject, watched: Watched) -> dict[str, Seen]:
