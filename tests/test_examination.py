@@ -117,6 +117,16 @@ def test_a_step_that_raises_is_the_programs_failure_and_everything_is_restored(s
     assert examine(inferred, "made.py:up").kernels
 
 
+def test_of_a_step_that_fails_later_it_is_said_that_it_ran():
+    timing, stages, x = 4, [], torch.randn(4)
+
+    def step():
+        return x.exp() if timing not in stages else 1 / 0
+
+    with pytest.raises(ProgramFailed, match="the step ran at first and then raised ZeroDivisionError"):
+        examine(lambda: step, "made.py:up", lambda number, *_: stages.append(number))
+
+
 def test_what_cannot_be_put_back_is_said():
     batches = (torch.randn(4) for _ in range(1000))
     made = examine(lambda: lambda: next(batches).exp(), "made.py:up")

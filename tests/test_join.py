@@ -25,7 +25,7 @@ def program(*names: str, shapes: dict[int, tuple[int, ...]] | None = None) -> li
     return tape.ops
 
 
-def profile(*calls) -> list[OpNode]:
+def profile(*calls, shapes: dict[int, tuple[int, ...] | None] | None = None) -> list[OpNode]:
     """Trees of calls: a name, or a name with the calls inside it; each takes a second beyond those."""
     clock = iter(range(10**6))
     spans = []
@@ -36,7 +36,8 @@ def profile(*calls) -> list[OpNode]:
         spans.append(None)
         for each in inner:
             call(each)
-        spans[place] = op(f"aten::{name}", start, next(clock), number=place + 1, shape=(4,))
+        shape = (shapes or {}).get(place, (4,))
+        spans[place] = op(f"aten::{name}", start, next(clock), number=place + 1, shape=shape)
 
     for one in calls:
         call(one)
@@ -105,6 +106,17 @@ def test_without_shapes_in_the_profile_order_decides():
     ops = program("mm", "mm", shapes={0: (8, 2)})
     forest = op_forest([op("aten::mm", 0, 1), op("aten::mm", 2, 3)])
     assert [node.span.start_s for node in matched_ops(ops, forest).values()] == [0, 2]
+
+
+def test_rows_that_follow_from_values_need_not_be_as_many_as_were_counted():
+    names = ("addmm", "gelu") * 3
+    counted, ran = ({1: (rows, 8), 3: (rows + 40, 8), 5: (7, 8)} for rows in (116, 119))
+    assert len(found(program(*names, shapes=counted), profile(*names, shapes=ran))) == len(names)
+
+
+def test_zeros_of_nothing_do_not_stand_for_zeros_far_ahead():
+    forest = profile("mm", "zeros", "exp", shapes={1: None})
+    assert found(program("mm", "exp", "zeros", shapes={2: ()}), forest) == [(0, "mm"), (1, "exp")]
 
 
 def test_each_op_is_found_once_and_in_order():

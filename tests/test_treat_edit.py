@@ -81,3 +81,13 @@ def test_numbers_in_another_layout_carry_what_training_made_of_them():
     edit.swap()
     assert weight.data_ptr() == first
     assert torch.equal(weight, values + 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_method_of_a_traced_module_can_be_replaced_and_comes_back():
+    traced = torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2))
+    edit = attribute(traced, "zero_grad", lambda: "nothing")
+    edit.swap()
+    assert traced.zero_grad() == "nothing"
+    edit.swap()
+    assert traced.zero_grad() is None

@@ -12,6 +12,7 @@ import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr import schema
 from gobrrr.exam import Exam
 from gobrrr.treat.chart import Chart
+from gobrrr.treat.fusing import fused_forecast
 from gobrrr.treat.search import graphed_exam
 from gobrrr.treat.treatment import TREATMENTS, Forecast, Unfit
 from gobrrr.work.op import OpClass, Phase
@@ -89,6 +90,13 @@ def test_compiling_gpt2_is_promised_what_was_measured():
     blocks = tuple(f"model:transformer.h.{layer}" for layer in range(12))
     regions = TREATMENTS["compile-regions"].kind.forecast(known("gpt2"), blocks)
     assert 1.2 < regions.speedup < 0.75 * forecast("compile", "gpt2").speedup
+
+
+def test_recurrent_layers_are_not_promised_to_be_fused():
+    paths = {op.module.partition(".")[2] for op in known("gpt2").ops}
+    recurrent = chart("gpt2", modules=lambda: [(f"model:{path}", torch.nn.GRU(2, 2)) for path in paths])
+    assert fused_forecast(known("gpt2"), calls=1, pads=False).high > 1.2
+    assert fused_forecast(recurrent, calls=1, pads=False).high == 1
 
 
 def test_in_one_of_twelve_blocks_a_twelfth_can_be_fused():

@@ -182,7 +182,7 @@ def test_between_product_and_loss_only_the_padded_logits_are_kept():
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("ignored", [-100, 3])
+@pytest.mark.parametrize("ignored", [-100, 3, 255])
 def test_a_loss_by_its_parts_is_the_loss_and_has_its_gradient(reduction, ignored):
     torch.manual_seed(0)
     logits = (20 * torch.randn(64, CLASSES)).requires_grad_()
@@ -217,3 +217,22 @@ def test_losses_that_count_classes_alone_are_written_by_their_parts(loss, change
     traced = torch.compile(loss, backend=eager_after(loss_by_its_parts, look))
     torch.testing.assert_close(traced(logits, labels), loss(logits, labels))
     assert bool(made) is changes
+
+
+def test_a_loss_in_fp64_stays_so():
+    logits, target = torch.randn(8, CLASSES, dtype=torch.float64, requires_grad=True), torch.randint(CLASSES, (8,))
+    losses = by_its_parts(logits, target), functional.cross_entropy(logits, target)
+    mine, right = (torch.autograd.grad(loss, logits)[0] for loss in losses)
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-14, atol=0)
+    torch.testing.assert_close(mine, right, rtol=1e-12, atol=1e-15)
+
+
+def test_a_loss_under_a_transform_of_functions_stays():
+    def gradients(logits, target):
+        one = torch.func.grad(lambda row, label: functional.cross_entropy(row[None], label[None]))
+        return torch.func.vmap(one)(logits, target)
+
+    torch.compiler.reset()
+    given = torch.randn(8, CLASSES), torch.randint(CLASSES, (8,))
+    traced = torch.compile(gradients, backend=eager_after(loss_by_its_parts))
+    torch.testing.assert_close(traced(*given), gradients(*given))

@@ -1,14 +1,20 @@
 """The rule for numbers: as near to the truth as eager is, and no treatment that is wrong passes."""
 
+import random
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
+from gobrrr.errors import CannotDecide
 from gobrrr.treat.edit import attribute, swap_on
 from gobrrr.treat.numerics import check, check_distribution
-from gobrrr.treat.observe import gradients, seen
+from gobrrr.treat.observe import flat, gradients, seen
 from gobrrr.treat.subject import Course, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Numerics
 from gobrrr.treat.verify import SEEDS, truth, verified
@@ -154,3 +160,118 @@ def test_what_rounding_alone_turns_over_is_no_mistake():
 def test_the_same_where_rounding_could_not_is_one():
     found, known = kinked(nearest=0.001, treated="forgets_the_last")
     assert "gradient of model.weight: off" in verified(found, known, found.plan).reason
+
+
+# **** what there is to compare ****
+
+
+def known_of(step):
+    found = subject_of(lambda: step)
+    for _ in range(2):
+        found.run()
+    return truth(found)
+
+
+class Given:
+    __slots__ = ("extra", "itself")
+
+    def __init__(self, extra):
+        self.extra, self.itself = extra, self
+
+
+def test_results_are_found_in_whatever_holds_them():
+    @dataclass
+    class Output:
+        logits: torch.Tensor
+        rest: object
+
+    model = torch.nn.Linear(2, 2)
+    result = Output(torch.ones(2), [Given({"loss": 0.5, "array": np.zeros(3), "steps": 7, "of": model})])
+    found = dict(flat(result))
+    assert set(found) == {".logits", ".rest[0].extra.loss", ".rest[0].extra.array"}
+    assert found[".rest[0].extra.loss"] == 0.5
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support", "ignore:.*quantize_per_tensor")
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: torch.eye(4).to_sparse(),
+        lambda: torch.eye(4).to_sparse_csr(),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(2)], layout=torch.jagged),
+        lambda: torch.quantize_per_tensor(torch.ones(4), 0.5, 0, torch.qint8),
+        lambda: torch.ones(2, dtype=torch.complex64).conj(),
+    ],
+    ids=["sparse", "compressed", "nested", "quantized", "conjugate"],
+)
+def test_tensors_of_every_kind_have_numbers(made):
+    assert seen({"result0": made()})["result0"].values.count_nonzero() >= 2
+
+
+@pytest.mark.parametrize("result", [None, torch.full((3,), torch.nan)])
+def test_a_step_that_shows_nothing_to_compare_is_not_treated(result):
+    with pytest.raises(CannotDecide, match="return its output or its loss"):
+        known_of(lambda: result)
+
+
+def test_of_a_random_step_only_what_it_returns_can_be_compared():
+    layer, x = torch.nn.Linear(4, 4), torch.ones(3, 4)
+
+    def step(loss_of=lambda loss: None):
+        with torch.no_grad():
+            layer.weight.add_(torch.randn(4, 4))
+        return loss_of(layer(x).mean())
+
+    with pytest.raises(CannotDecide):
+        known_of(step)
+    assert known_of(partial(step, lambda loss: loss.item())).draws
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.random, lambda: torch.rand(()).item()])
+def test_whoever_draws_a_random_number_is_found_out(draw):
+    assert not known_of(lambda: torch.ones(3) * draw()).repeats
+
+
+def test_numbers_whose_order_means_something_keep_it():
+    bag, ids, offsets = torch.nn.EmbeddingBag(9, 4), torch.arange(9), torch.tensor([0, 2, 5])
+    found = subject_of(lambda: lambda: bag(ids, offsets))
+    truth(found)
+    assert any(one is ids for one in found.inputs)
+    assert not any(one is offsets for one in found.inputs)
+
+
+def test_what_becomes_infinite_when_shuffled_keeps_its_order():
+    gaps = torch.ones(64)
+    gaps[0] = 0
+    found = subject_of(lambda: lambda: torch.log(gaps[1:]))
+    truth(found)
+    assert found.inputs == []
+
+
+def test_a_step_that_refuses_fp64_has_no_reference():
+    x = torch.randn(5)
+
+    def step():
+        assert x.dtype is torch.float32
+        return x * 2
+
+    assert known_of(step).exact == (None, None, None)
+
+
+def test_an_idle_optimizer_still_asks_for_the_loss():
+    layer, x = torch.nn.Linear(4, 1), torch.randn(8, 4)
+    optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=2)
+
+    def loss():
+        optimizer.zero_grad()
+        value = layer(x).square().mean()
+        value.backward()
+        return value
+
+    known = known_of(lambda: optimizer.step(loss).item())
+    assert {"gradient of model.weight", "result0"} <= known.eager[0].keys()
+
+
+def test_a_reference_of_another_shape_is_none():
+    eager = torch.ones(3)
+    assert judged(eager, eager.clone(), torch.ones(4, dtype=torch.float64)).passed

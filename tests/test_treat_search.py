@@ -2,7 +2,7 @@
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -48,6 +48,8 @@ class Ward:
     noise: float = 0.0
     x: torch.Tensor = field(default_factory=lambda: torch.linspace(1, 2, 50))
     moods: random.Random = field(default_factory=lambda: random.Random(0))
+    looks: int = 0
+    """How often the treated step was examined."""
 
     def step(self) -> torch.Tensor:
         device_s = math.prod(self.factors.get(name, 1.0) for name in self.force)
@@ -107,10 +109,15 @@ def searched(
     subject = examined_subject(step, step, "cpu")
     bench = Bench(subject, ward.clock, EFFORT, truth(subject), rehearse, lambda _: floor_s)
     looked_at = exam(step_s=1.0, host_s=0.5)
+
+    def examine():
+        ward.looks += 1
+        return looked_at
+
     search = Search(
         bench,
         looked_at,
-        lambda: looked_at,
+        examine,
         lambda _: None,
         treatments,
         frozenset(allowed),
@@ -255,6 +262,18 @@ def test_what_changes_numbers_has_to_be_allowed():
     assert names(searched(ward, narrow, allowed=["bf16"]).kept) == ["narrow"]
 
 
+def test_what_cannot_be_weighed_is_passed_over_and_others_are_tried():
+    class Broken(Made):
+        def sites(self, chart):
+            raise RuntimeError("get_submodule is not supported on ScriptModules")
+
+    ward = Ward(factors={"good": 0.5})
+    broken = replace(made(ward, "broken"), kind=Broken(ward, "broken"))
+    search = searched(ward, broken, made(ward, "good"))
+    assert names(search.kept) == ["good"]
+    assert "could not be weighed: RuntimeError: get_submodule" in search.passed_over["broken"][1]
+
+
 def test_no_trial_begins_after_the_budget():
     ward = Ward(factors={"good": 0.5, "other": 0.5})
     others = made(ward, "other"), made(ward, "another", predicted=1.5)
@@ -263,6 +282,13 @@ def test_no_trial_begins_after_the_budget():
     assert search.passed_over == {
         name: (bound, "the budget is spent") for name, bound in (("other", 2.0), ("another", 1.5))
     }
+
+
+@pytest.mark.parametrize(("budget_s", "looks"), [(20, 0), (1e9, 1)])
+def test_what_is_kept_is_examined_as_long_as_something_may_follow(budget_s, looks):
+    ward = Ward(factors={"good": 0.5})
+    assert names(searched(ward, made(ward, "good"), budget_s=budget_s).kept) == ["good"]
+    assert ward.looks == looks
 
 
 def test_what_is_risky_is_rehearsed_and_its_failure_is_the_reason():

@@ -158,6 +158,15 @@ def test_regions_are_the_repeated_blocks_and_what_stands_beside_them():
     assert regions(nn.Linear(2, 2)) == []
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_script_has_no_blocks_that_can_be_compiled():
+    from gobrrr.treat.treatments.compile_regions import regions
+    from treating import Block
+
+    model = torch.nn.Sequential(Block(), Block()).eval()
+    assert regions(torch.jit.trace(model, torch.ones(1, 16))) == []
+
+
 def test_tf32_is_switched_on_and_off():
     before = torch.get_float32_matmul_precision()
     (edit,) = TREATMENTS["tf32"].edits(None, ("torch",))

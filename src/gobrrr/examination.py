@@ -84,6 +84,7 @@ def examine(
         progress(4, stages, "timing the step")
         effort = effort or _effort(clock)
         retries = allocation_retries(clock.device)
+        step = partial(blamed, made, "the step ran at first and then")
         times, uses = _times(step, clock, effort)
         noticed = {
             "compilation": compiler_events.since(started),
@@ -255,7 +256,7 @@ def _exam(
             linked_share=linked,
             steady=times.warm_up.is_steady,
             growing=times.trend is Trend.GROWS,
-            warnings=(*times.doubts, *recordings.doubts, *_unseen(counted.ran.ops), *_unlinked(linked)),
+            warnings=(*times.doubts, *recordings.doubts, *_unseen(counted.ran.ops), *_unlinked(linked, device)),
         ),
         gap_before_s=recordings.gap_before_s,
         idle=recordings.idle(len(counted.ran.ops), ceilings, idle_s),
@@ -285,13 +286,14 @@ def _unseen(ran: tuple[Op, ...]) -> tuple[str, ...]:
     )
 
 
-def _unlinked(linked_share: float | None) -> tuple[str, ...]:
+def _unlinked(linked_share: float | None, device: str) -> tuple[str, ...]:
     if linked_share is None or linked_share >= MOSTLY_LINKED:
         return ()
-    unlinked = units.percent(1 - linked_share, 0)
-    return (
-        f"{unlinked} of busy time, as of a CUDA graph captured beforehand, has no op that launched it: not counted",
+    unlinked, such = (
+        units.percent(1 - linked_share, 0),
+        "" if device == "cpu" else ", as of a CUDA graph captured beforehand,",
     )
+    return (f"{unlinked} of busy time{such} has no op that launched it: not counted",)
 
 
 def _used(exam: Exam, uses: list[GpuUse]) -> Exam:

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 @click.command("treat")
 @click.argument("target", metavar="FILE.py:NAME", required=False)
 @click.option("--allow", metavar="TYPES", default="", help="Numbers may change so: tf32,bf16,int8.")
-@click.option("--budget", metavar="TIME", default="5m", show_default=True, help="No trial begins after so long.")
+@click.option(
+    "--budget",
+    metavar="TIME",
+    default="5m",
+    show_default=True,
+    help="No trial begins after so long, and none compiles for longer.",
+)
 @click.option("--keep", type=click.Path(path_type=Path), metavar="FILE", help="Write the prescription into this file.")
 @output_option("treatment", "what was found")
 @click.option("--list", "listed", is_flag=True, help="List all treatments.")

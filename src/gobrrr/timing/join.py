@@ -27,6 +27,8 @@ class Matching:
 
     ops: list[tuple[int, str, Op]]
     """Program index, name and op."""
+    sizes: bool
+    """Whether sizes must be the same, or only their number."""
     reached: int = 0
     nodes: dict[int, OpNode] = field(default_factory=dict)
     """Program index to its profiled op."""
@@ -54,19 +56,34 @@ class Matching:
     def _take(self, node: OpNode, within: int) -> bool:
         name = _plain(node.span.name)
         for place, (index, wanted, op) in enumerate(self.ops[self.reached : self.reached + within], self.reached):
-            if wanted == name and _same_shape(op, node):
+            if wanted == name and self._is_like(op, node, known=place > self.reached):
                 self.nodes[index] = node
                 self.reached = place + 1
                 return True
         return False
 
+    def _is_like(self, op: Op, node: OpNode, *, known: bool) -> bool:
+        """Where it has to be known, a name alone is not enough: zeros that autograd makes of nothing are any zeros."""
+        shape, other = next((ref.shape for ref in op.inputs if ref.shape), None), node.span.shape
+        if shape is None or other is None:
+            return not known
+        return shape == other if self.sizes else len(shape) == len(other)
+
 
 def matched_ops(program: Sequence[Op], forest: Sequence[OpNode]) -> dict[int, OpNode]:
     """Program index to profiled op, for all ops that launch something and were found.
 
-    Views and allocations are left out: they differ between a counted and a plain run, and hold no device.
+    Views and allocations are left out: they differ between a counted and a plain run, and hold no device. Where rows
+    follow from values, as those of experts do, sizes are not what they were when they were counted, and more is found
+    without them.
     """
-    matching = Matching([(index, _plain(op.name), op) for index, op in enumerate(program) if op.launches])
+    ops = [(index, _plain(op.name), op) for index, op in enumerate(program) if op.launches]
+    exactly = _matched(ops, forest, sizes=True)
+    return exactly if len(exactly) == len(ops) else max(exactly, _matched(ops, forest, sizes=False), key=len)
+
+
+def _matched(ops: list[tuple[int, str, Op]], forest: Sequence[OpNode], *, sizes: bool) -> dict[int, OpNode]:
+    matching = Matching(ops, sizes)
     matching.walk(forest)
     return matching.nodes
 
@@ -94,11 +111,6 @@ def own_time(node: OpNode, matched_spans: frozenset[Span], call_s: float = 0.0) 
 def _plain(name: str) -> str:
     bare = canonical(name)
     return _SAME.get(bare, bare)
-
-
-def _same_shape(op: Op, node: OpNode) -> bool:
-    shape = next((ref.shape for ref in op.inputs if ref.shape), None)
-    return shape is None or node.span.shape is None or shape == node.span.shape
 
 
 def _within(node: OpNode) -> Iterator[OpNode]:

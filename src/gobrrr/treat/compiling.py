@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
@@ -21,6 +22,7 @@ from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
 from gobrrr.treat.observe import idle_optimizers
 from gobrrr.treat.once import computed_once
 from gobrrr.treat.subject import Subject
+from gobrrr.workload import Step
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +78,13 @@ def compiled_step(subject: Subject, backend: Callable[..., Any]) -> Iterator[Edi
     for optimizer in subject.optimizers:
         for name in ("step", "zero_grad"):
             yield attribute(optimizer, name, torch.compiler.disable(getattr(optimizer, name)))  # type: ignore[no-untyped-call]
-    yield attribute(subject, "step", torch.compile(subject.step, backend=backend))
+    yield attribute(subject, "step", torch.compile(_as_function(subject.step), backend=backend))
+
+
+def _as_function(step: Step) -> Step:
+    """Of an object that can be called its method: torch.compile leaves the object as it is where the graph breaks."""
+    method = step.__call__  # type: ignore[operator]
+    return method if isinstance(method, MethodType) else step
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ def attribute(owner: object, name: str, value: Any) -> Edit:
     def write(new: Any) -> None:
         if new is ABSENT:
             delattr(owner, name)
+        elif hasattr(type(owner), name):
+            vars(owner)[name] = new  # a traced module would hand it on to the script inside of it
         else:
             setattr(owner, name, new)
 

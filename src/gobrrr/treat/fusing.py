@@ -35,13 +35,24 @@ def fused_forecast(chart: Chart, *, calls: int, pads: bool, inside: Callable[[Op
     The host asks for one kernel a group and product instead of one an op, for a few dispatches each, and enters
     compiled code some times.
     """
-    case = chart.case
-    ops = [op for op in chart.ops if inside(op)]
-    kernels = len(chart.fused_groups(inside)) + sum(op.cls is OpClass.CONTRACTION for op in ops)
+    case, left_out = chart.case, _recurrent(chart.subject)
+
+    def is_fused(op: Op) -> bool:
+        return inside(op) and op.module.partition(".")[2] not in left_out
+
+    ops = [op for op in chart.ops if is_fused(op)]
+    kernels = len(chart.fused_groups(is_fused)) + sum(op.cls is OpClass.CONTRACTION for op in ops)
     entering = calls * COMPILED_CALL * (2 if chart.trains else 1)
     host_s = len(ops) * case.op_s - (COMPILED * kernels + entering) * case.dispatch_s
     padded_s = chart.device_s_of("B302") if pads else 0.0
-    fusable_s = chart.fusable_s(inside)
+    fusable_s = chart.fusable_s(is_fused)
     return chart.forecast(
         device_s=REACHED * fusable_s + padded_s, host_s=max(0.0, host_s), most_device_s=fusable_s + padded_s
     )
+
+
+def _recurrent(subject: Subject) -> frozenset[str]:
+    """Paths of layers that torch.compile looks into by no means, unless its `allow_rnn` is set."""
+    from torch.nn import RNNBase
+
+    return frozenset(site.partition(":")[2] for site, module in subject.modules() if isinstance(module, RNNBase))

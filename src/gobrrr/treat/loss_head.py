@@ -45,9 +45,11 @@ def loss_over_padding(graph: "Graph") -> None:
 
 
 def loss_by_its_parts(graph: "Graph") -> None:
-    """Every loss that is fit for it."""
+    """Every loss that is fit for it; none under a transform of functions, which wants to know more of a new one."""
     import torch
 
+    if any("functorch" in str(getattr(node.target, "__module__", None)) for node in graph.nodes):
+        return
     for loss in graph.find_nodes(op="call_function", target=torch.nn.functional.cross_entropy):
         if _counts_classes_alone(loss):
             loss.target = by_its_parts
@@ -63,7 +65,7 @@ def by_its_parts(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> "torch.Tensor":
-    """In fp32, as a kernel has it."""
+    """In fp32 at the least, as a kernel has it."""
     del weight, size_average, reduce, label_smoothing
     losses: torch.Tensor = _parts().apply(input, target, ignore_index)  # type: ignore[no-untyped-call]
     if reduction == "none":
@@ -82,11 +84,11 @@ def _parts() -> "type[torch.autograd.Function]":
     class Parts(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, logits: "torch.Tensor", target: "torch.Tensor", ignored: int) -> "torch.Tensor":
-            wide, ctx.ignored = logits.float(), ignored
+            wide, ctx.ignored = _wide(logits), ignored
             greatest = wide.amax(-1, keepdim=True)
             likely = (wide - greatest).exp().sum(-1, keepdim=True)
             ctx.save_for_backward(logits, target, greatest, likely)
-            right = wide.gather(-1, target.clamp(min=0).unsqueeze(-1))
+            right = wide.gather(-1, target.masked_fill(target == ignored, 0).unsqueeze(-1))
             return torch.where(target == ignored, 0.0, (likely.log() + (greatest - right)).squeeze(-1))
 
         @staticmethod
@@ -94,10 +96,16 @@ def _parts() -> "type[torch.autograd.Function]":
             logits, target, greatest, likely = ctx.saved_tensors
             weight = torch.where(target == ctx.ignored, 0.0, upstream).unsqueeze(-1)
             is_right = torch.arange(logits.shape[-1], device=logits.device) == target.unsqueeze(-1)
-            chance = (logits.float() - greatest).exp() / likely
-            return ((chance - is_right.float()) * weight).to(logits.dtype), None, None
+            chance = (_wide(logits) - greatest).exp() / likely
+            return ((chance - is_right.to(chance.dtype)) * weight).to(logits.dtype), None, None
 
     return Parts
+
+
+def _wide(logits: "torch.Tensor") -> "torch.Tensor":
+    import torch
+
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _between(node: Any) -> list[Any]:

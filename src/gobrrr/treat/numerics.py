@@ -124,7 +124,12 @@ def _usual(errors: "Mapping[str, Error]") -> "dict[str, Usual]":
 def kind_of(name: str) -> str:
     """`exp_avg of model.weight` is an exp_avg, `result0.logits` a result, `model.weight` a parameter."""
     kind, of, _ = name.partition(" of ")
-    return kind if of else "result" if name.startswith("result") else "parameter"
+    return kind if of else "result" if is_result(name) else "parameter"
+
+
+def is_result(name: str) -> bool:
+    """What a step gave back, and not what it left changed."""
+    return name.startswith("result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +148,10 @@ class Error:
 
     @classmethod
     def of(cls, base: Seen, seen: Seen, truth: Seen | None, shaken: Sequence[Seen] = ()) -> "Error":
-        right = base if truth is None else truth
+        right = base if truth is None or truth.values.shape != base.values.shape else truth
         size = _rms(right.values)
-        moved = max((_rms(one.values - right.values) for one in shaken), default=0.0)
+        alike = [one for one in shaken if one.values.shape == right.values.shape]
+        moved = max((_rms(one.values - right.values) for one in alike), default=0.0)
         return cls(
             size=size,
             own=_rms(seen.values - right.values),
@@ -204,7 +210,7 @@ def check_distribution(eager: Sequence[Observation], candidate: Sequence[Observa
     """Of what is random on purpose: the means of several draws of either lie as near as chance allows."""
     worst, where = 0.0, None
     for name in eager[0]:
-        if name.startswith("result"):
+        if is_result(name):
             means = ([_mean(one[name]) for one in draws] for draws in (eager, candidate))
             distance = _distance(*means, rounding=SLACK * _rms(eager[0][name].values))
             if distance >= worst:

@@ -1,12 +1,14 @@
 """Observing a step: what it gave back, which gradients it made, and everything that it left changed."""
 
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from random import seed as seed_python
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gobrrr.timing.state import preserved
-from gobrrr.timing.state.reach import reached
+from gobrrr.timing.state.reach import is_open, reached, slots, value_or_empty
 from gobrrr.treat.edit import Edit, attribute, swap_off, swap_on
 from gobrrr.treat.numerics import Observation, Seen
 from gobrrr.treat.subject import Subject
@@ -56,15 +58,25 @@ def gradients(subject: Subject, step: Callable[[], Any], seed: int) -> Observati
 def idle_optimizers(subject: Subject) -> Iterator[None]:
     """Steps leave their gradients behind."""
     edits = [
-        attribute(owner, name, lambda *_args, **_kwargs: None)
-        for owner, names in (
-            *((optimizer, ("step", "zero_grad")) for optimizer in subject.optimizers),
-            *((model, ("zero_grad",)) for model in subject.models.values()),
-        )
-        for name in names
+        *(attribute(optimizer, "step", _only_asks) for optimizer in subject.optimizers),
+        *(attribute(one, "zero_grad", _does_nothing) for one in (*subject.optimizers, *subject.models.values())),
     ]
     with _in_force(edits):
         yield
+
+
+def _only_asks(closure: Callable[[], Any] | None = None, *_args: Any, **_kwargs: Any) -> Any:
+    """A step of an optimizer that changes nothing: where it is handed the loss to be computed, that is done once."""
+    import torch
+
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
+def _does_nothing(*_args: Any, **_kwargs: Any) -> None:
+    pass
 
 
 @contextmanager
@@ -134,17 +146,40 @@ def _same(one: "torch.Tensor", other: "torch.Tensor") -> bool:
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, "torch.Tensor"]]:
-    """Tensors in a result: of containers and of objects that list themselves, as a model's output."""
+    """Tensors and numbers in a result: of containers and of whatever else holds some, as a model's output or a cache.
+
+    A number that was read from a tensor is as good as the tensor. An integer may count anything.
+    """
+    yield from _flat(value, name, set())
+
+
+def _flat(value: Any, name: str, met: set[int]) -> Iterator[tuple[str, "torch.Tensor"]]:
+    """Each thing once, for a result may hold itself; and no models and optimizers, which are watched anyway."""
     import torch
 
     if isinstance(value, torch.Tensor):
         yield name, value
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            yield from flat(one, f"{name}.{key}")
+    elif isinstance(value, float) or _is_array(value):
+        yield name, torch.as_tensor(value)
+    elif id(value) not in met and not isinstance(value, torch.nn.Module | torch.optim.Optimizer):
+        met.add(id(value))
+        for part, one in _parts(value):
+            yield from _flat(one, f"{name}{part}", met)
+
+
+def _is_array(value: Any) -> bool:
+    """Of numpy, and of numbers."""
+    return hasattr(value, "__array_interface__") and value.dtype.kind in "biufc"
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((f".{key}", one) for key, one in value.items())
     elif isinstance(value, list | tuple):
-        for number, one in enumerate(value):
-            yield from flat(one, f"{name}[{number}]")
+        yield from ((f"[{number}]", one) for number, one in enumerate(value))
+    elif is_open(value):
+        yield from ((f".{key}", one) for key, one in getattr(value, "__dict__", {}).items())
+        yield from ((f".{one.__name__}", value_or_empty(partial(one.__get__, value))) for one in slots(value))
 
 
 def seen(tensors: "Mapping[str, torch.Tensor]") -> dict[str, Seen]:
@@ -152,11 +187,26 @@ def seen(tensors: "Mapping[str, torch.Tensor]") -> dict[str, Seen]:
     import torch
 
     with torch.no_grad():
-        wholes = {name: torch.view_as_real(t) if t.is_complex() else t.detach() for name, t in tensors.items()}
+        wholes = {name: _dense(tensor.detach()) for name, tensor in tensors.items()}
         found: dict[str, Seen] = {}
         for device in {whole.device for whole in wholes.values()}:
             found |= _seen({name: whole for name, whole in wholes.items() if whole.device == device})
     return {name: found[name] for name in tensors}
+
+
+def _dense(tensor: "torch.Tensor") -> "torch.Tensor":
+    """The numbers of any kind of tensor in one that has elements to pick from: of a sparse one those that it has."""
+    import torch
+
+    if tensor.is_nested:
+        return torch.cat([_dense(part).flatten() for part in tensor.unbind()])
+    if tensor.layout is torch.sparse_coo:
+        return _dense(tensor.coalesce().values())
+    if tensor.layout is not torch.strided:
+        return _dense(tensor.to_dense() if tensor.is_mkldnn else tensor.values())
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def _seen(wholes: "Mapping[str, torch.Tensor]") -> Iterator[tuple[str, Seen]]:
@@ -178,8 +228,38 @@ def _measurable(whole: "torch.Tensor") -> "torch.Tensor":
     return whole if whole.is_floating_point() else whole.new_zeros((), dtype=torch.float64)
 
 
+def shuffled_inputs(subject: Subject, seeds: Sequence[int]) -> "list[torch.Tensor]":
+    """Those whose numbers may stand in any order: the step still runs, and what was finite is.
+
+    Not so of offsets, of lengths that have to fall, of matrices that have to be positive definite. Where all of them
+    cannot be shuffled, each is tried beside those before it.
+    """
+    usual = _finite(subject, [], seeds[0])
+
+    def still_runs(inputs: "list[torch.Tensor]") -> bool:
+        return all(_finite(subject, inputs, seed) == usual for seed in seeds)
+
+    if still_runs(subject.inputs):
+        return subject.inputs
+    found: list[torch.Tensor] = []
+    for one in subject.inputs:
+        if still_runs([*found, one]):
+            found.append(one)
+    return found
+
+
+def _finite(subject: Subject, inputs: "list[torch.Tensor]", seed: int) -> dict[str, bool] | None:
+    """Whether each tensor of the result is, with these inputs shuffled; None where the step does not run so."""
+    try:
+        with preserved(subject.origin):
+            redraw(inputs, seed)
+            return {name: bool(one.values.isfinite().all()) for name, one in seen(dict(flat(subject.step()))).items()}
+    except Exception:  # noqa: BLE001 (of the user's code)
+        return None
+
+
 def redraw(inputs: "list[torch.Tensor]", seed: int) -> None:
-    """Fresh inputs: the same numbers in another order, so that all of them are as valid as before.
+    """Fresh inputs: the same numbers in another order.
 
     In place, because a captured graph reads them where they lie. Truth values stay: a mask without a one is no input.
     """
@@ -204,15 +284,23 @@ def exact_observation(
         with preserved(subject.origin):
             widen(subject, shake)
             return {**observed(subject, seed, watched, random=random), **gradients(subject, subject.step, seed)}
-    except (RuntimeError, TypeError, ValueError):
+    except Exception:  # noqa: BLE001 (a model that wants fp32 says so by any error)
         return None
 
 
 def _draw(subject: Subject, seed: int, random: int | None = None) -> None:
+    _seed_all(seed if random is None else random)
+    redraw(subject.inputs, seed)
+
+
+def _seed_all(seed: int) -> None:
+    """All generators that nobody has to hold to draw from them."""
     import torch
 
-    torch.manual_seed(seed if random is None else random)
-    redraw(subject.inputs, seed)
+    torch.manual_seed(seed)
+    seed_python(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed)
 
 
 def _effects(subject: Subject, watched: Watched) -> dict[str, Seen]:

@@ -14,7 +14,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.exam import Exam
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.treatment import Dose, Forecast, Plan, Stage, Treatment, Unfit, graphless
-from gobrrr.treat.trial import Bench, Trial, trial
+from gobrrr.treat.trial import Bench, Trial, said_by, trial
 
 WORTH_TRYING = 1.02
 """Predicted at the most: below, a race could hardly show it."""
@@ -107,6 +107,9 @@ class Search:
         except Unfit as unfit:
             self.passed_over[treatment.name] = None, str(unfit)
             return None
+        except Exception as error:  # noqa: BLE001 (it looks into the user's models, and other treatments can still help)
+            self.passed_over[treatment.name] = None, f"could not be weighed: {said_by(error)}"
+            return None
         if forecast.high < WORTH_TRYING:
             self.passed_over[treatment.name] = forecast.high, "too little to gain"
             return None
@@ -152,7 +155,8 @@ class Search:
 
     def _keep(self, step: Step) -> None:
         self._take(step)
-        self._examine_again(step)
+        if not self._is_spent():  # else nothing will be weighed by it
+            self._examine_again(step)
         if step.candidate.dose.treatment.stage is Stage.GRAPH:
             self._second_chance()
 

@@ -34,7 +34,7 @@ class Subject:
     """Roots: those that are no part of another, by name."""
     optimizers: list["torch.optim.Optimizer"]
     inputs: list["torch.Tensor"]
-    """Tensors that belong to no model and no optimizer."""
+    """Tensors that belong to no model and no optimizer; once verified, those whose numbers may stand in any order."""
     device: str
     courses: list[Course] = field(default_factory=list)
 

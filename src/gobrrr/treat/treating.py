@@ -67,7 +67,7 @@ def treat(
         exam = looked(lambda: subject.origin)
         say("computing what is right, in fp64 where that runs")
         known = truth(subject)
-        bench = Bench(subject, clock, effort, known, rehearse, _floors(exam), ours.device_bytes)
+        bench = Bench(subject, clock, effort, known, rehearse, _floors(exam), ours.device_bytes, budget_s)
         search = Search(
             bench,
             exam,

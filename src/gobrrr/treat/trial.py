@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from math import inf
 
 from gobrrr import units
 from gobrrr.errors import GobrrrError
@@ -12,6 +13,7 @@ from gobrrr.timing.steady import StepEffort, timed
 from gobrrr.treat.launched import launched
 from gobrrr.treat.memory import Pool, peak_bytes, private_pools, released
 from gobrrr.treat.numerics import Check
+from gobrrr.treat.patience import given_up_after
 from gobrrr.treat.race import CLEAR, Race, race
 from gobrrr.treat.subject import Subject, Turn
 from gobrrr.treat.treatment import Plan, Unfit
@@ -56,6 +58,8 @@ class Bench:
     """Nothing honest is faster than this."""
     ours_bytes: int = 0
     """On the device, for as long as the subject is treated: the copy of what it was."""
+    patience_s: float = inf
+    """How long a first step may take, in which a compiler compiles."""
 
 
 def trial(bench: Bench, plan: Plan) -> Trial:
@@ -100,7 +104,7 @@ def _launches_the_same(subject: Subject, turn: Turn) -> bool:
 
 def _first_step_s(bench: Bench) -> float:
     """That of the first step, in which a compiler compiles."""
-    with preserved(bench.subject.origin):
+    with preserved(bench.subject.origin), given_up_after(bench.patience_s):
         return timed(bench.subject.run, bench.clock, 1)
 
 

@@ -8,8 +8,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from gobrrr.treat.numerics import Check, Observation, agree, check, check_distribution
-from gobrrr.treat.observe import Watched, changing, exact_observation, gradients, observed, without_dropout
+from gobrrr.errors import CannotDecide
+from gobrrr.treat.numerics import Check, Observation, agree, check, check_distribution, is_result
+from gobrrr.treat.observe import (
+    Watched,
+    changing,
+    exact_observation,
+    gradients,
+    observed,
+    shuffled_inputs,
+    without_dropout,
+)
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Numerics, Plan, graphless
 
@@ -32,17 +41,30 @@ class Truth:
     repeats: bool
     """Without dropout the step does the same whatever the seed of its random numbers."""
 
+    @property
+    def shows(self) -> bool:
+        """There is a number to compare: what is not finite is like anything, and of a random step only results tell."""
+        observed = self.eager[0].items() if self.repeats else self.draws[0].items()
+        return any(bool(one.values.isfinite().any()) for name, one in observed if self.repeats or is_result(name))
+
 
 def truth(subject: Subject) -> Truth:
     """Of the subject, untreated."""
     assert not subject.courses, "the truth is what was before any treatment"
+    subject.inputs = shuffled_inputs(subject, SEEDS)
     watched = changing(subject)
     with without_dropout(subject) as has_dropout:
         eager = tuple(_whole(subject, seed, watched) for seed in SEEDS)
         exact = tuple(exact_observation(subject, seed, watched) for seed in SEEDS)
         repeats = _repeats(subject, eager[0], exact[0], watched)
     draws = _draws(subject) if has_dropout or not repeats else ()
-    return Truth(watched, eager, exact, draws, repeats)
+    found = Truth(watched, eager, exact, draws, repeats)
+    if not found.shows:
+        raise CannotDecide(
+            "nothing that the step gives back can be compared, so that nobody could tell a right treatment from a "
+            "wrong one: return its output or its loss from it, and see that they are finite"
+        )
+    return found
 
 
 def _whole(subject: Subject, seed: int, watched: Watched) -> Observation:
@@ -132,7 +154,7 @@ def _recaptured(subject: Subject, needed: bool) -> Iterator[None]:  # noqa: FBT0
 def _still_random(eager: Sequence[Observation], found: Sequence[Observation], cls: Numerics) -> Check:
     """What differed from draw to draw still does: a graph that replays one mask for ever would not."""
     for name in eager[0]:
-        if name.startswith("result") and _differs(eager, name) and not _differs(found, name):
+        if is_result(name) and _differs(eager, name) and not _differs(found, name):
             return Check(cls.value, None, passed=False, worst=name, reason=f"{name}: the same for every seed")
     return Check(cls.value, None, passed=True, weak=True)
 

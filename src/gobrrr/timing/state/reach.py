@@ -33,10 +33,10 @@ def reached(root: object) -> list[object]:
     """Everything that can be reached from here, each once, itself first."""
     found, todo = {id(root): root}, [root]
     while todo:
-        for held in _held(todo.pop()):
-            if not isinstance(held, _INERT) and id(held) not in found:
-                found[id(held)] = held
-                todo.append(held)
+        for one in held(todo.pop()):
+            if not isinstance(one, _INERT) and id(one) not in found:
+                found[id(one)] = one
+                todo.append(one)
     return list(found.values())
 
 
@@ -90,7 +90,7 @@ def is_wrapper(tensor: Any) -> bool:
     return is_traceable_wrapper_subclass(tensor)
 
 
-def _held(thing: object) -> Iterator[object]:
+def held(thing: object) -> Iterator[object]:
     """What this one refers to."""
     import torch
 

@@ -72,6 +72,11 @@ def regions(model: "torch.nn.Module") -> list[str]:
 
 
 def _blocks(module: "torch.nn.Module", path: str) -> Iterator[str]:
+    """None of a script, which calls its blocks by itself."""
+    from torch.jit import ScriptModule
+
+    if isinstance(module, ScriptModule):
+        return
     kinds = Counter(type(child) for child in module.children() if _is_composed(child))
     for name, child in module.named_children():
         inner = f"{path}.{name}".lstrip(".")

@@ -9,7 +9,7 @@ from gobrrr.treat.fusing import fit_to_compile
 from gobrrr.treat.one_row import queries_spelled_out, rows_spelled_out
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
-from gobrrr.treat.treatments.compile_whole import WHOLE, compiled_sites
+from gobrrr.treat.treatments.compile_whole import WHOLE, compiled_sites, whole_or_models
 from gobrrr.work.op import Op, OpClass
 
 NARROW_SHARE = 0.3
@@ -39,7 +39,7 @@ class CompileTuned:
         narrow_s = sum(one.seconds for one in chart.kernels(is_narrow))
         if narrow_s < NARROW_SHARE * chart.case.busy_s:
             raise Unfit("few of its products have one row")
-        return WHOLE
+        return whole_or_models(chart)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
         """All kernels near the fused floor: nothing is left to a library."""

@@ -1,13 +1,14 @@
 """torch.compile over the whole step, attention called as eager calls it.
 
 The step and not its model: what a model gives back and nobody reads, as the keys and values of a training step, is then
-neither computed nor kept.
+neither computed nor kept. But of a step that keeps books of its own the models: it would be another program each time.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from gobrrr.treat.attention import made_one_call, masks_named
+from gobrrr.treat.bookkeeping import books_kept, of_the_step
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import Pass, as_eager, compiled, compiled_step, eager_attention, inductor_after
 from gobrrr.treat.edit import Edit
@@ -33,7 +34,7 @@ WHOLE = ("step",)
 class CompileWhole:
     def sites(self, chart: Chart) -> tuple[str, ...]:
         fit_to_compile(chart)
-        return WHOLE
+        return whole_or_models(chart)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
         return fused_forecast(chart, calls=len(sites), pads=True)
@@ -45,8 +46,15 @@ class CompileWhole:
         yield from compiled_sites(subject, sites, backend)
 
 
+def whole_or_models(chart: Chart) -> tuple[str, ...]:
+    subject = chart.subject
+    if subject.models and of_the_step(books_kept(subject), subject):
+        return tuple(f"{root}:" for root in subject.models)
+    return WHOLE
+
+
 def compiled_sites(subject: Subject, sites: tuple[str, ...], backend: Callable[..., Any]) -> Iterator[Edit]:
-    """The step; or models, where a prescription is applied and nobody knows the step."""
+    """The step, or models."""
     for site in sites:
         if site == "step":
             yield from compiled_step(subject, backend)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from gobrrr.treat.bookkeeping import books_kept
 from gobrrr.treat.capture import captured
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.edit import Edit, attribute, gradient, item, number
@@ -39,6 +40,8 @@ class WholeStepGraph:
         for optimizer in chart.subject.optimizers:
             if not can_be_captured(optimizer):
                 raise Unfit(f"{type(optimizer).__name__} cannot be captured")
+        if books_kept(chart.subject):
+            raise Unfit("the step counts, logs or sets a rate in Python, and a graph replays kernels alone")
         return ("step",)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
