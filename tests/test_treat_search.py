@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
+from gobrrr.stats import Comparison, Interval
 from gobrrr.timing.steady import StepEffort
 from gobrrr.treat.edit import item
 from gobrrr.treat.search import Search
 from gobrrr.treat.subject import examined_subject
+from gobrrr.treat.treating import Final, _confirmed
 from gobrrr.treat.treatment import Forecast, Numerics, Stage, Treatment, Unfit
 from gobrrr.treat.trial import Bench
 from gobrrr.treat.verify import truth
@@ -289,6 +291,16 @@ def test_what_is_kept_is_examined_as_long_as_something_may_follow(budget_s, look
     ward = Ward(factors={"good": 0.5})
     assert names(searched(ward, made(ward, "good"), budget_s=budget_s).kept) == ["good"]
     assert ward.looks == looks
+
+
+def test_what_is_slower_in_the_end_is_not_kept_whatever_it_won_before():
+    ward = Ward(factors={"good": 0.5})
+    search = searched(ward, made(ward, "good"))
+    slower = Final(2.0, Comparison(0.96, Interval(0.9, 1.04)))
+    assert _confirmed(search, slower) == Final(pytest.approx(1.92), Comparison(1.0, Interval(1.0, 1.0)))
+    assert not search.kept
+    assert not ward.force
+    assert "0.96x (0.90 to 1.04)" in search.lost["good"].trial.reason
 
 
 def test_what_is_risky_is_rehearsed_and_its_failure_is_the_reason():

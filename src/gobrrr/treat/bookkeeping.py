@@ -14,7 +14,14 @@ NUMBERS_AND_WORDS = (bool, int, float, complex, str, bytes)
 
 
 def books_kept(subject: Subject) -> list[object]:
-    """Things that hold other numbers or words after a step, or more or fewer of whatever they hold."""
+    """Things that hold other numbers or words after the step as it came, or more or fewer of whatever they hold."""
+    if subject.books is None:
+        with subject.ended():
+            subject.books = _changed(subject)
+    return subject.books
+
+
+def _changed(subject: Subject) -> list[object]:
     things = reached(subject.origin)
     with preserved(subject.origin):
         before = [_entries(thing) for thing in things]

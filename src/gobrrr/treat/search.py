@@ -172,6 +172,13 @@ class Search:
         self.lost.pop(treatment.name, None)
         self.say(f"keeping {treatment.name}: {_speedup(step):.2f}x, {_step_time(step)} a step by now")
 
+    def disown(self, reason: str) -> None:
+        """Nothing is kept after all."""
+        self.bench.subject.end()
+        for step in self.kept:
+            self.lost[step.candidate.dose.treatment.name] = Step(step.candidate, replace(step.trial, reason=reason))
+        self.kept.clear()
+
     def _second_chance(self) -> None:
         """Without the host in the picture, what fused by another way may be the faster."""
         for old in [step for step in self.kept if step.candidate.dose.treatment.stage is Stage.FUSION]:
@@ -186,13 +193,11 @@ class Search:
         below = len(graphless(subject.plan))
         graphed = below < len(subject.plan)
         if step.candidate.dose.treatment.stage is not Stage.GRAPH:
-            ended = subject.end(below)
             try:
-                self.exam = self.examine()
+                with subject.ended(below):
+                    self.exam = self.examine()
             except GobrrrError as error:
                 self.warnings.append(f"{step.candidate.dose.treatment.name} could not be examined: {error}")
-            finally:
-                subject.resume(ended)
         if graphed and step.trial.race is not None:
             self.exam = graphed_exam(self.exam, step.trial.race.step_s)
 

@@ -1,6 +1,7 @@
 """A Subject: the step being treated, with what it is made of and the treatments in force."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ class Subject:
     """Tensors that belong to no model and no optimizer; once verified, those whose numbers may stand in any order."""
     device: str
     courses: list[Course] = field(default_factory=list)
+    books: list[object] | None = None
+    """What the step as it came leaves changed that is no tensor, once somebody has looked."""
 
     def run(self) -> Any:
         """The step, however it is treated at that moment."""
@@ -79,6 +82,15 @@ class Subject:
             for edit in course.edits:
                 edit.swap()
             self.courses.append(course)
+
+    @contextmanager
+    def ended(self, keep: int = 0) -> Iterator[None]:
+        """With the first so many courses alone, for a while."""
+        ended = self.end(keep)
+        try:
+            yield
+        finally:
+            self.resume(ended)
 
     def module(self, site: str) -> "torch.nn.Module":
         """By the name that `modules` gives it."""

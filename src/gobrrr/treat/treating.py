@@ -82,7 +82,8 @@ def treat(
             with suppress(KeyboardInterrupt):
                 search.run()
             say("racing the step as it came against the step as treated")
-            return _treated(search, exam, target, _final(bench, search, exam), before_bytes, clock.now_s() - began_s)
+            final = _confirmed(search, _final(bench, search, exam))
+            return _treated(search, exam, target, final, before_bytes, clock.now_s() - began_s)
         finally:
             subject.end()
 
@@ -138,6 +139,16 @@ def _final(bench: Bench, search: Search, exam: Exam) -> Final:
         races = [step.trial.race for step in search.kept if step.trial.race is not None]
         low, high = (prod(getattr(one.comparison.interval, end) for one in races) for end in ("low", "high"))
         return Final(races[-1].step_s, Comparison(prod(one.comparison.speedup for one in races), Interval(low, high)))
+
+
+def _confirmed(search: Search, final: Final) -> Final:
+    """What won its own races and is slower in the end was luck: nothing of it is kept."""
+    won, interval = final.comparison.speedup, final.comparison.interval
+    if won >= 1 or not search.kept:
+        return final
+    side_by_side = f"{won:.2f}x ({interval.low:.2f} to {interval.high:.2f})"
+    search.disown(f"all that was kept is slower in the end: {side_by_side} beside the step as it came")
+    return Final(final.before_s, Comparison(1.0, Interval(1.0, 1.0)))
 
 
 def _treated(

@@ -106,7 +106,7 @@ def _exactly(subject: Subject, known: Truth, cls: Numerics, allowed: str | None)
     millions, is turned over in one way of computing and not in the other, and takes with it a thousandth of a gradient.
     """
     with without_dropout(subject) as has_dropout:
-        with _ended(subject, keep=len(graphless(subject.plan))):
+        with subject.ended(keep=len(graphless(subject.plan))):
             made = [gradients(subject, subject.step, seed) for seed in SEEDS]
         with _recaptured(subject, has_dropout):
             done = [observed(subject, seed, known.watched) for seed in SEEDS]
@@ -120,19 +120,9 @@ def _exactly(subject: Subject, known: Truth, cls: Numerics, allowed: str | None)
 
 def _shaken(subject: Subject, seed: int, watched: Watched) -> list[Observation]:
     """What is right, from numbers that differ by rounding, of the step as it came."""
-    with _ended(subject, keep=0):
+    with subject.ended():
         tried = [exact_observation(subject, seed, watched, shake=shake) for shake in SHAKES]
     return [one for one in tried if one is not None]
-
-
-@contextmanager
-def _ended(subject: Subject, keep: int) -> Iterator[None]:
-    """With the first so many courses alone."""
-    ended = subject.end(keep)
-    try:
-        yield
-    finally:
-        subject.resume(ended)
 
 
 @contextmanager

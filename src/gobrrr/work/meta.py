@@ -40,6 +40,23 @@ def call_of(recorded: Recorded, *, tf32: bool) -> Call | None:
     return None
 
 
+@cache
+def launches(name: str) -> bool:
+    """Whether an op starts any work: views and allocations do not. An op that torch has no more may have."""
+    from gobrrr.work.counter import Signature
+
+    overloads = _overloads(name)
+    return not overloads or any(Signature.of(one).launches for one in overloads)
+
+
+@cache
+def only_calls(name: str) -> bool:
+    """Whether an op does nothing but by others."""
+    from gobrrr.work.counter import Signature
+
+    return any(Signature.of(one).decomposes for one in _overloads(name))
+
+
 @dataclass(frozen=True, slots=True)
 class _Argument:
     name: str

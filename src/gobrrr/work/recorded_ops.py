@@ -41,6 +41,28 @@ def has_torch() -> bool:
     return find_spec("torch") is not None
 
 
+def moves_nothing(name: str) -> bool:
+    """A view, or an allocation, as far as torch is there to know."""
+    if not has_torch():
+        return False
+    from gobrrr.work import meta
+
+    return not meta.launches(name)
+
+
+def only_calls(name: str) -> bool:
+    """What wraps others, as autograd's nodes do, and ops that are made of others; of what torch is not there to tell
+    of, all that have no formula.
+    """
+    if "::" not in name or name.startswith("autograd::"):
+        return True
+    if not has_torch():
+        return rule_for(name) is None
+    from gobrrr.work import meta
+
+    return meta.only_calls(name)
+
+
 def counted_op(op: Recorded, near: Surroundings) -> CountedOp | None:
     """None if nobody knows what it does: whoever called it may."""
     if op.name.startswith(_GENERATED):

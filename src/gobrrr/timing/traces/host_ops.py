@@ -1,7 +1,7 @@
 """What ran in a step without a device: the host's own ops, each at the level where its work is known.
 
-An op calls others. The outermost whose recorded shapes tell its work stands for all that it calls; where none does, the
-outermost of all. What callers take beside those, and ops that move nothing, as views, are the host's overhead.
+An op calls others. The outermost whose recorded shapes tell its work stands for all that it calls; else the outermost
+that does more than to call others. What callers take beside those, and ops that move nothing, as views, are overhead.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,10 +11,12 @@ from gobrrr.timing.timeline import Span, SpanKind
 from gobrrr.timing.traces.columns import NONE, Trace
 from gobrrr.timing.traces.ownership import Host, Lane, chain, host_of, lanes, module_of, phase_of
 from gobrrr.work.kernel_names import is_communication
-from gobrrr.work.op import CountedBy, Op
+from gobrrr.work.op import CountedBy, Op, OpClass
 from gobrrr.work.recorded import recorded
-from gobrrr.work.recorded_ops import CountedOp, Surroundings, counted_op, unknown_op
+from gobrrr.work.recorded_ops import CountedOp, Surroundings, counted_op, moves_nothing, only_calls, unknown_op
 from gobrrr.work.work import Work
+
+NOTHING = CountedOp(OpClass.OTHER, CountedBy.FORMULA, Work(), (), ())
 
 
 def host_ops(trace: Trace, spans: Sequence[Span]) -> list[tuple[Span, Op]]:
@@ -48,6 +50,8 @@ class Counting:
         return None if found is not None and calls_others and found.counted_by is not CountedBy.FORMULA else found
 
     def _count(self, name: str, details: int) -> CountedOp | None:
+        if moves_nothing(name):
+            return NOTHING
         if details == NONE:
             return None
         shown = self.trace.details[details]
@@ -56,26 +60,16 @@ class Counting:
 
 
 def _standing(lane: Lane, count: Counting) -> Iterator[tuple[Span, CountedOp]]:
-    parents = lane.parents
-    callers = set(parents)
-    known: dict[int, CountedOp] = {}
-    covered: list[bool] = []
-    for place, parent in enumerate(parents):
-        inside = parent != NONE and covered[parent]
-        found = None if inside else count.of(lane.spans[place], calls_others=place in callers)
-        covered.append(inside or found is not None)
-        if found is not None:
-            known[place] = found
-    opened = {NONE}
-    for place in known:
-        above = parents[place]
-        while above not in opened:
-            opened.add(above)
-            above = parents[above]
-    for place, parent in enumerate(parents):
-        if not covered[place] and place not in opened and parent in opened:
-            known[place] = unknown_op(lane.spans[place].name)
-    return ((lane.spans[place], counted) for place, counted in known.items() if counted.work != Work())
+    callers = set(lane.parents)
+    settled: list[bool] = []
+    for place, (span, parent) in enumerate(zip(lane.spans, lane.parents, strict=True)):
+        inside = parent != NONE and settled[parent]
+        found = None if inside else count.of(span, calls_others=place in callers)
+        if found is None and not inside and not (place in callers and only_calls(span.name)):
+            found = unknown_op(span.name)
+        settled.append(inside or found is not None)
+        if found is not None and found.work != Work():
+            yield span, found
 
 
 def _op(trace: Trace, host: Host, span: Span, counted: CountedOp) -> Op:

@@ -103,16 +103,15 @@ def sharing_input(subject: Subject) -> list[tuple[str, ...]]:
 
         return hook
 
-    ended = subject.end()
-    hooks = [layer.register_forward_pre_hook(reading(name)) for name, layer in _free(subject)]
-    try:
-        with preserved(subject.origin):
-            subject.run()
-            groups = set(map(tuple, together.values()))
-    finally:
-        for one in hooks:
-            one.remove()
-        subject.resume(ended)
+    with subject.ended():
+        hooks = [layer.register_forward_pre_hook(reading(name)) for name, layer in _free(subject)]
+        try:
+            with preserved(subject.origin):
+                subject.run()
+                groups = set(map(tuple, together.values()))
+        finally:
+            for one in hooks:
+                one.remove()
     times = Counter(name for group in groups for name in group)
     return sorted(group for group in groups if len(group) > 1 and all(times[name] == 1 for name in group))
 
