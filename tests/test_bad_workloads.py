@@ -54,7 +54,8 @@ def test_memory_that_runs_out_is_missing_and_says_what_to_do(error, call):
         return output.sum()
 
     sentence = refused(Missing, replace(trained(), loss=loss))
-    assert sentence.startswith("the step ran out of memory at test_bad_workloads.py:")
+    before = "ran at first and then " if call > 2 else ""
+    assert sentence.startswith(f"the step {before}ran out of memory at test_bad_workloads.py:")
     assert "make the batch or the model smaller" in sentence
 
 

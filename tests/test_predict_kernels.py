@@ -61,8 +61,14 @@ def test_what_a_card_cannot_multiply_is_said():
 @given(sizes, sizes, sizes, any_card)
 def test_a_product_of_twice_the_size_never_takes_less(m, n, k, card):
     once = seconds_of(Product(m, n, k), card)
-    for larger in (Product(2 * m, n, k), Product(m, 2 * n, k), Product(m, n, 2 * k)):
+    for larger in (Product(2 * m, n, k), Product(m, 2 * n, k)):
         assert seconds_of(larger, card) >= once * (1 - 1e-9)
+
+
+@given(sizes, sizes, sizes, cards)
+def test_a_product_of_twice_the_depth_never_takes_less(m, n, k, card):
+    """Not so where a multiprocessor is slow: a P4 takes longer for the 384 of one part than for 768 in three of 256."""
+    assert seconds_of(Product(m, n, 2 * k), card) >= seconds_of(Product(m, n, k), card) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(("card", "attained"), [(A100, 0.79), (H100, 0.745)])
