@@ -14,7 +14,7 @@ from gobrrr.treat.observe import flat
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
 from gobrrr.treat.verify import truth, verified
-from treating import attention, bare, images, inference, modelless, subject, switched, training
+from treating import attention, bare, images, inference, modelless, scaled, subject, switched, training
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
@@ -33,6 +33,7 @@ class Case:
 CASES = (
     Case("fused-optimizer", training, ("0",)),
     Case("fused-optimizer", lambda: training(optimizer=torch.optim.SGD, momentum=0.9), ("0",)),
+    Case("fused-optimizer", scaled, ("0",)),
     Case("compile", training, ("step",)),
     Case("compile", modelless, ("step",)),
     Case("compile-regions", training, ("model:0", "model:1")),

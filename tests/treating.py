@@ -81,6 +81,23 @@ def modelless():
     return lambda: (x * 2).add(1).relu()
 
 
+def scaled():
+    """Gradients under a GradScaler: who divides them depends on the optimizer."""
+    torch.manual_seed(0)
+    model, x, scaler = torch.nn.Linear(16, 8), torch.randn(4, 16), torch.amp.GradScaler("cpu")
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step():
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
+
+    return step
+
+
 def subject(made, steps: int = 2) -> Subject:
     """Warm: what lives on from step to step is there."""
     found = subject_of(lambda: made)

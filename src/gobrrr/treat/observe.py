@@ -58,21 +58,31 @@ def gradients(subject: Subject, step: Callable[[], Any], seed: int) -> Observati
 def idle_optimizers(subject: Subject) -> Iterator[None]:
     """Steps leave their gradients behind."""
     edits = [
-        *(attribute(optimizer, "step", _only_asks) for optimizer in subject.optimizers),
+        *(attribute(optimizer, "step", partial(_only_asks, optimizer)) for optimizer in subject.optimizers),
         *(attribute(one, "zero_grad", _does_nothing) for one in (*subject.optimizers, *subject.models.values())),
     ]
     with _in_force(edits):
         yield
 
 
-def _only_asks(closure: Callable[[], Any] | None = None, *_args: Any, **_kwargs: Any) -> Any:
-    """A step of an optimizer that changes nothing: where it is handed the loss to be computed, that is done once."""
+def _only_asks(
+    optimizer: "torch.optim.Optimizer", closure: Callable[[], Any] | None = None, *_args: Any, **_kwargs: Any
+) -> Any:
+    """A step of an optimizer that changes nothing: where it is handed the loss to be computed, that is done once.
+
+    A GradScaler leaves it to a fused optimizer to divide the gradients, and so that is done too.
+    """
     import torch
 
-    if closure is None:
-        return None
-    with torch.enable_grad():
-        return closure()
+    result = None
+    if closure is not None:
+        with torch.enable_grad():
+            result = closure()
+    scale = getattr(optimizer, "grad_scale", None)
+    if scale is not None:
+        for parameter in (one for group in optimizer.param_groups for one in group["params"] if one.grad is not None):
+            parameter.grad.div_(scale)
+    return result
 
 
 def _does_nothing(*_args: Any, **_kwargs: Any) -> None:
