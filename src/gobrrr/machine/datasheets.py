@@ -64,7 +64,7 @@ def find(name: str) -> Datasheet | None:
 def meant(name: str) -> Datasheet | None:
     """The part that a person or a table means by `h100`, `a100_sxm`, `4090`, `DGX-1 (1x V100 16GB)`.
 
-    Whatever the name says has to hold of the part: `RTX 3090 Ti`, `A10G`, `P100 12GB` and `8x A100` are none of ours.
+    Whatever the name says has to hold of the part: `RTX 3080 Ti`, `H800`, `P100 12GB` and `8x A100` are none of ours.
     Of those that it leaves open, one that drivers know by name, on an SXM module, with the most memory. For whoever
     asks about a kind of card, and is told which was taken; a device that is there is found by `find`.
     """
