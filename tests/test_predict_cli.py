@@ -166,7 +166,7 @@ def test_the_table_ends_with_the_next_command(target):
         (["--on", "h100", "--what-if", "batch=0x"], UsageError, "above zero"),
         (["--on", "h100", "--what-if", "power=nan"], UsageError, "above zero"),
         (["--on", "h100", "--what-if", "batch=2x,batch=4x"], UsageError, "changes batch twice"),
-        (["--on", "rtx3080ti"], UsageError, "near are rtx3080"),
+        (["--on", "rtx3080ti"], UsageError, "near are rtx3090ti, rtx2080ti, rtx3080,"),
         (["--on", "h100", "--what-if", "colour=red"], UsageError, "allowed are batch=2x"),
         (["--on", "h100", "--exam", "x.json"], UsageError, "FILE.py:NAME or --exam"),
         (["--on", ","], UsageError, "accelerators to predict for"),

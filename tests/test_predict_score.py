@@ -150,7 +150,7 @@ def test_rows_that_cannot_be_scored_are_left_out_with_the_reason(tmp_path):
         "Tesla T4,fp16,x,64,64,64,nan": "latency_ms is 'nan', no number",
         "Tesla T4,fp16,x,64,64,64,-1": "latency_ms is not above zero",
         "Tesla T4,fp16": "m is empty",
-        "RTX 3080 Ti,fp16,x,64,64,64,0.01": "no datasheet is of 'RTX 3080 Ti'; near are rtx3080",
+        "RTX 3080 Ti,fp16,x,64,64,64,0.01": "no datasheet is of 'RTX 3080 Ti'; near are rtx3090ti, rtx2080ti, rtx3080,",
     }
     (tmp_path / "gemm.csv").write_text("\n".join((head, good, *bad)))
     rows, missing = scored_rows(tmp_path)
