@@ -27,6 +27,9 @@ from gobrrr.trace_examination import examine_trace
 from traces import SHARED, Tape, additions
 
 CORPUS = Path(__file__).parent / "data" / "traces"
+HOST = ("cpu_op", "user_annotation", "python_function")
+"""Categories of what a trace of a CPU alone holds."""
+
 MOST_S = 60.0
 SMALL = 20_000
 
@@ -34,6 +37,7 @@ JUNK: list[Any] = [
     None, True, "", "x", "7", "-1", "stream 7", 0, -1, 1, 3.5, 1e300, -1e300, 1 << 70, math.nan, math.inf, [], [[]],
     [[1, 2], "a"], [[-1]], [[1 << 40, 1 << 40]], {}, {"a": [1]}, "ProfilerStep#1", "kernel", "cpu_op", "X", "\x00\x1f",
     "é" * 50, "}, {", '"', "\\", "aten::mm", "triton_poi_fused_0", "cudaGraphLaunch", "cudaDeviceSynchronize",
+    "aten::__class__", "__class__::x", "aten::\ud83d", "autograd::x",
 ]  # fmt: skip
 
 
@@ -44,7 +48,9 @@ def documents() -> list[dict[str, Any]]:
         graph.step(number, 1000.0 * number, 999.0)
         graph.launch("nvjet", 1000.0 * number + 5, 1000.0 * number + 30, 100.0, call="cudaGraphLaunch")
         graph.kernel("triton_poi_fused_0", 1000.0 * number + 140, 5.0, correlation=graph.number)
-    return [additions().document(), additions(age="old").document(), graph.document()]
+    newer = additions().document()
+    alone = {**newer, "traceEvents": [event for event in newer["traceEvents"] if event.get("cat") in HOST]}
+    return [newer, additions(age="old").document(), graph.document(), alone]
 
 
 def real_documents() -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -181,3 +182,20 @@ def test_on_real_traces_both_say_the_same(name, monkeypatch, tmp_path):
         torchs = meta.call_of(one, tf32=call.tf32)
         assert torchs is not None
         agree(call, torchs)
+
+
+def test_of_every_op_of_torch_it_is_known_whether_it_launches_and_whether_it_only_calls_others():
+    names = {schema.name for schema in torch._C._jit_get_all_schemas()}
+    launching = {name for name in names if meta.launches(name)}
+    calling = {name for name in names if meta.only_calls(name)}
+    assert {"aten::view", "aten::empty", "aten::as_strided", "aten::detach"} <= names - launching
+    assert {"aten::add", "aten::mm", "aten::convolution", "aten::copy_"} <= launching - calling
+    assert {"aten::linear", "aten::conv2d", "aten::matmul", "aten::reshape"} <= calling
+
+
+@pytest.mark.parametrize(
+    "name", ["aten::__class__", "aten::__dict__", "__class__::x", "load_library::x", "aten::\ud83d", "::"]
+)
+def test_a_name_that_is_no_ops_says_nothing(name):
+    assert meta.launches(name)
+    assert not meta.only_calls(name)

@@ -212,7 +212,7 @@ def _host_exam(source: Source, found: Findings, ceilings: Ceilings, origin: str)
         target=source.name,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         device="cpu",
-        serial=False,
+        serial=len({span.lane for span, _ in ran}) == 1,  # several threads run side by side
         ceilings=ceilings,
         ceilings_from=origin,
         window_step_s=tuple((one.end_us - one.start_us) * 1e-6 for one in steps),

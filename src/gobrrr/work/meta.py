@@ -69,9 +69,16 @@ class _Argument:
 
 @cache
 def _overloads(name: str) -> tuple[Any, ...]:
+    """Those that torch dispatches, and not those of its scripting language on numbers and text. None where the name is
+    no op's: a stranger's may be that of any attribute of torch's own objects.
+    """
     namespace, _, short = name.partition("::")
-    packet = getattr(getattr(torch.ops, namespace, None), short, None) if short else None
-    return () if packet is None else tuple(getattr(packet, one) for one in packet.overloads())
+    spelled = namespace.isascii() and namespace.isidentifier() and short.isascii() and short.isidentifier()
+    packet = getattr(getattr(torch.ops, namespace, None), short, None) if spelled else None
+    if not isinstance(packet, torch._ops.OpOverloadPacket):  # noqa: SLF001 (its class has no public name)
+        return ()
+    found = [getattr(packet, one) for one in packet.overloads()]  # type: ignore[no-untyped-call]
+    return tuple(one for one in found if torch._C._dispatch_has_kernel(one.name()))  # noqa: SLF001 (as the counter)
 
 
 @cache
