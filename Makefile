@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test check clean
+.PHONY: install demo test check pages clean
 
 install: .venv/installed
 
@@ -27,5 +27,14 @@ check: install
 test: check
 	$(BIN)/pytest --numprocesses auto
 
+H200 := tests/data/patients/h200/all-everything
+
+# Of what was recorded on an H200. They carry the charts' library, and so are made and not kept.
+pages: install
+	$(BIN)/gobrrr show $(H200)-sick.json.gz -o docs/pages/everything-wrong.html >/dev/null
+	$(BIN)/gobrrr show $(H200)-healthy.json.gz -o docs/pages/everything-right.html >/dev/null
+	$(BIN)/gobrrr compare $(H200)-sick.json.gz $(H200)-healthy.json.gz -o docs/pages/difference.html >/dev/null
+	$(BIN)/gobrrr show benchmarks/results/h200/lab.json -o docs/pages/lab.html >/dev/null
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf docs/pages .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -154,6 +154,29 @@ def test_an_ending_that_says_nothing_is_refused_before_anything_runs(tmp_path):
     assert "report.pdf says no format: it should be one of .html, .md" in str(ran.exception)
 
 
+KEPT = {"treatment": treated, "predictions": predicted, "lab": kept_lab}
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_what_was_kept_is_shown_again_as_it_was(tmp_path, kind):
+    found = KEPT[kind]()
+    file, note = tmp_path / "kept.json.gz", tmp_path / "note.md"
+    schema.write(found, file)
+    again = run("show", str(file), "--json", "-o", str(note))
+    assert again.stdout.rstrip("\n") == schema.dumps(found)
+    assert note.read_bytes() == rendered(kind, found, note)
+    assert run("show", str(file)).stdout.count("\n") > 5
+
+
+def test_what_is_asked_of_a_lab_is_what_there_is_of_labs(tmp_path):
+    file = tmp_path / "lab.json"
+    schema.write(kept_lab(), file)
+    drawn = run("show", str(file), "-o", str(tmp_path / "roofline.png"))
+    assert "roofline.png says no format: it should be one of .html, .md, .txt" in str(drawn.exception)
+    chosen = run("show", str(file), "--select", "B1")
+    assert str(chosen.exception) == f"--select and --ignore are for Exams, and {file} is none"
+
+
 def test_json_on_stdout_stays_alone_there(tmp_path):
     ran = run("show", MLP, "--json", "-o", str(tmp_path / "page.md"))
     assert ran.stdout.count("\n") == 1

@@ -478,7 +478,9 @@ def world_picture(world: World) -> Any:
     st.lists(st.sampled_from(DEEDS), max_size=5),
     st.integers(0, 5),
 )
-def test_whatever_was_done_before_what_is_done_inside_leaves_no_trace(earlier, inside, fail_after):
+def test_whatever_was_done_before_what_is_done_inside_leaves_no_trace(earlier, inside, first):
+    """At the end, and whenever everything is put back on the way."""
+
     def attempt(deeds: list[Callable[[World], Any]]) -> None:
         for deed in deeds:
             try:
@@ -489,6 +491,9 @@ def test_whatever_was_done_before_what_is_done_inside_leaves_no_trace(earlier, i
     world = World()
     attempt(earlier)
     before = world_picture(world)
-    with preserved(lambda: world):
-        attempt(inside[:fail_after])
+    with preserved(lambda: world) as kept:
+        attempt(inside[:first])
+        kept.put_back()
+        assert world_picture(world) == before
+        attempt(inside[first:])
     assert world_picture(world) == before

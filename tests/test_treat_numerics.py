@@ -17,7 +17,7 @@ from gobrrr.treat.numerics import check, check_distribution
 from gobrrr.treat.observe import flat, gradients, seen
 from gobrrr.treat.subject import Course, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Numerics
-from gobrrr.treat.verify import SEEDS, truth, verified
+from gobrrr.treat.verify import INPUTS, truth, verified
 from gobrrr.workload import Workload
 
 
@@ -152,7 +152,7 @@ def kinked(nearest: float, treated: str):
 def test_what_rounding_alone_turns_over_is_no_mistake():
     """In fp32 1 + tiny - 1 is 0, and the ReLU's gradient with it."""
     found, known = kinked(nearest=0.0, treated="in_another_order")
-    turned = gradients(found, found.step, SEEDS[0])
+    turned = gradients(found, INPUTS)[0]
     assert turned["gradient of model.weight"].values[-1] == 0 != known.exact[0]["gradient of model.weight"].values[-1]
     assert verified(found, known, found.plan).passed
 
@@ -224,7 +224,7 @@ def test_of_a_random_step_only_what_it_returns_can_be_compared():
 
     with pytest.raises(CannotDecide):
         known_of(step)
-    assert known_of(partial(step, lambda loss: loss.item())).draws
+    assert known_of(partial(step, lambda loss: loss.item())).chances
 
 
 @pytest.mark.parametrize("draw", [random.random, np.random.random, lambda: torch.rand(()).item()])
@@ -255,7 +255,7 @@ def test_a_step_that_refuses_fp64_has_no_reference():
         assert x.dtype is torch.float32
         return x * 2
 
-    assert known_of(step).exact == (None, None, None)
+    assert known_of(step).exact is None
 
 
 def test_an_idle_optimizer_still_asks_for_the_loss():

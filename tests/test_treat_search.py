@@ -155,11 +155,18 @@ def test_no_difference_is_no_gain():
     assert searched(ward, made(ward, "idle")).lost["idle"].trial.reason == "no faster: the same kernels run"
 
 
-def test_other_numbers_are_refused_before_any_race():
+def test_other_numbers_are_refused_however_fast_they_come():
     ward = Ward(factors={"wrong": 0.1})
+    search = searched(ward, made(ward, "wrong"))
+    assert search.lost["wrong"].trial.reason.startswith("other numbers: result0")
+    assert not search.kept
+    assert not ward.force
+
+
+def test_numbers_of_what_is_slower_are_nobodys_business():
+    ward = Ward(factors={"wrong": 1.5})
     lost = searched(ward, made(ward, "wrong")).lost["wrong"].trial
-    assert lost.reason.startswith("other numbers: result0")
-    assert lost.race is None
+    assert (lost.reason, lost.numerics) == ("slower", None)
 
 
 def test_faster_than_the_compulsory_floor_is_refused():

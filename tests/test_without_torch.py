@@ -15,6 +15,7 @@ import gobrrr
 from gobrrr import schema
 from gobrrr.diagnose.diagnosis import diagnose
 from gobrrr.exam import Exam
+from reported import kept_lab, predicted, treated
 from traces import shared
 
 RECORDED = Path(__file__).parent / "data" / "mlp.json.gz"
@@ -72,6 +73,14 @@ def test_an_exam_is_shown_to_a_person(python):
     assert "where the time goes" in shown.stdout
     assert "batch test" in shown.stdout
     assert shown.stdout.rstrip().splitlines()[-1].endswith("-o report.html")
+
+
+@pytest.mark.parametrize("kept", [treated, predicted, kept_lab], ids=lambda kept: kept.__name__)
+def test_whatever_else_was_kept_is_shown_too(python, tmp_path, kept):
+    schema.write(kept(), tmp_path / "kept.json")
+    shown = typed(python, "show", str(tmp_path / "kept.json"))
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith("gobrrr ")
 
 
 def test_an_exam_becomes_a_page(python, tmp_path):

@@ -5,9 +5,7 @@ from shlex import quote
 
 import click
 
-from gobrrr import schema
-from gobrrr.cli.output import output_option, write_outputs
-from gobrrr.cli.terminal import show_page
+from gobrrr.cli.output import answer, output_option
 
 
 @click.command("compare")
@@ -20,6 +18,7 @@ def command(before: str, after: str, *, across_machines: bool, outputs: tuple[Pa
     """Two traces or Exams side by side: slower and faster ops, changed regimes, what is new and what is gone."""
     from gobrrr.diagnose.compare import compare
     from gobrrr.diagnose.diagnosis import diagnose
+    from gobrrr.report.compare import render
     from gobrrr.report.examined import Compared, Examined
     from gobrrr.timing.traces.source import source_of
     from gobrrr.trace_examination import exam_or_trace
@@ -27,10 +26,5 @@ def command(before: str, after: str, *, across_machines: bool, outputs: tuple[Pa
     exams = [exam_or_trace(source_of(one)) for one in (before, after)]
     mine, theirs = (Examined(exam, diagnose(exam)) for exam in exams)
     comparison = compare(mine.diagnosis, theirs.diagnosis, across_machines=across_machines)
-    write_outputs("comparison", Compared(mine, theirs, comparison), comparison, outputs)
-    if as_json:
-        click.echo(schema.dumps(comparison))
-        return
-    from gobrrr.report.compare import render
-
-    show_page(render(comparison, f"gobrrr compare {quote(str(before))} {quote(str(after))} --json"))
+    page = render(comparison, f"gobrrr compare {quote(before)} {quote(after)} --json")
+    answer("comparison", Compared(mine, theirs, comparison), comparison, page, outputs=outputs, as_json=as_json)

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from gobrrr import schema
-from gobrrr.cli.output import output_option, write_outputs
+from gobrrr.cli.output import answer, output_option
 
 
 @click.command("lab")
@@ -23,15 +22,8 @@ def command(names: tuple[str, ...], *, outputs: tuple[Path, ...], as_json: bool)
 
     need("torch", "torch")
     from gobrrr.lab.run import run
+    from gobrrr.report.lab import render
 
     with progress_line("lab") as progress:
         lab = run(names, progress)
-    write_outputs("lab", lab, lab, outputs)
-    if as_json:
-        click.echo(schema.dumps(lab))
-        return
-    from rich.console import Console
-
-    from gobrrr.report.lab import render
-
-    Console(highlight=False).print(render(lab))
+    answer("lab", lab, lab, render(lab), outputs=outputs, as_json=as_json)

@@ -10,27 +10,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gobrrr import schema
-from gobrrr.cli.terminal import say
+from gobrrr.cli.terminal import say, show_page
 from gobrrr.errors import UsageError
 from gobrrr.extras import need
 from gobrrr.report.formats import DATA, EXTRAS, FORMATS, ending, rendered
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from gobrrr.schema import Document
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 
-def output_option(kind: str, document: str) -> Callable[[C], C]:
-    """Adds `-o` to a command whose result is of that kind; it gets the paths as `outputs`, their endings checked."""
+def output_option(kinds: str | tuple[str, ...], document: str) -> Callable[[C], C]:
+    """Adds `-o` to a command whose result is of that kind, or of one of several; it gets the paths as `outputs`."""
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    known = tuple(dict.fromkeys(name for kind in kinds for name in FORMATS[kind]))
 
     def checked(_context: click.Context, _option: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
-        for path in paths:
-            if ending(path) not in (*FORMATS[kind], *DATA):
-                known = ", ".join((*FORMATS[kind], *DATA))
-                raise UsageError(f"the ending of {path} says no format: it should be one of {known}")
-            if ending(path) in EXTRAS:  # what is missing is told before anything is measured
-                need(*EXTRAS[ending(path)])
+        check_endings(known, paths)  # what is wrong or missing is told before anything is measured
         return paths
 
     return click.option(
@@ -41,9 +40,35 @@ def output_option(kind: str, document: str) -> Callable[[C], C]:
         multiple=True,
         type=click.Path(path_type=Path),
         callback=checked,
-        help=f"Write a file, in the format of its ending: {', '.join(FORMATS[kind])}; .json or .json.gz keeps "
+        help=f"Write a file, in the format of its ending: {', '.join(known)}; .json or .json.gz keeps "
         f"{document}. May be repeated.",
     )
+
+
+def check_endings(known: Iterable[str], paths: Iterable[Path]) -> None:
+    for path in paths:
+        if ending(path) not in (*known, *DATA):
+            one_of = ", ".join((*known, *DATA))
+            raise UsageError(f"the ending of {path} says no format: it should be one of {one_of}")
+        if ending(path) in EXTRAS:
+            need(*EXTRAS[ending(path)])
+
+
+def answer(
+    kind: str,
+    result: Any,
+    document: "Document",
+    page: "RenderableType",
+    *,
+    outputs: Iterable[Path],
+    as_json: bool,
+) -> None:
+    """The result as files, and on stdout for a program or for a person."""
+    write_outputs(kind, result, document, outputs)
+    if as_json:
+        click.echo(schema.dumps(document))
+    else:
+        show_page(page)
 
 
 def kept(outputs: Iterable[Path]) -> str | None:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gobrrr import schema
-from gobrrr.cli.output import output_option, write_outputs
-from gobrrr.cli.terminal import show_page
+from gobrrr.cli.output import answer, output_option
 from gobrrr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,13 +58,9 @@ def command(
         found = _from_factory(
             str(target), sheets, changes, [schema.read(Ceilings, path) for path in ceilings], real=real
         )
-    write_outputs("predictions", found, found, outputs)
-    if as_json:
-        click.echo(schema.dumps(found))
-        return
     from gobrrr.report.predict import render
 
-    show_page(render(found))
+    answer("predictions", found, found, render(found), outputs=outputs, as_json=as_json)
 
 
 def _sheet(name: str) -> "Datasheet":

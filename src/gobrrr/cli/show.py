@@ -1,5 +1,6 @@
 """`gobrrr show`."""
 
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -7,32 +8,80 @@ from typing import TYPE_CHECKING
 import click
 
 from gobrrr import schema
-from gobrrr.cli.output import output_option, write_outputs
+from gobrrr.cli.output import answer, check_endings, output_option, write_outputs
 from gobrrr.cli.selection import selected_rules, selecting
 from gobrrr.cli.terminal import show_page
+from gobrrr.errors import BadInput, UsageError
+from gobrrr.report.formats import FORMATS
 
 if TYPE_CHECKING:
     from gobrrr.diagnose.findings import Rule
     from gobrrr.exam import Exam
+    from gobrrr.lab.result import Lab
+    from gobrrr.predict.prediction import Predictions
+    from gobrrr.treat.outcome import Treated
 
 
 @click.command("show")
-@click.argument("exam", default="last")
+@click.argument("file", default="last")
 @selecting
-@output_option("step", "the Exam")
+@output_option(("step", "treatment", "predictions", "lab"), "the data")
 @click.option("--json", "as_json", is_flag=True, help="Data on stdout, nothing else there.")
-def command(exam: str, *, select: str, ignore: str, outputs: tuple[Path, ...], as_json: bool) -> None:
-    """Diagnose a kept Exam again; needs neither torch nor the machine that it was made on.
+def command(file: str, *, select: str, ignore: str, outputs: tuple[Path, ...], as_json: bool) -> None:
+    """Show again what was kept, an Exam diagnosed anew; needs neither torch nor the machine that it was made on.
 
-    EXAM is a file, or one of the ten Exams that were made last: `last`, which is meant if nothing is given, `last~1`
-    before it, and so on.
+    FILE is what `-o x.json` wrote: an Exam, or what was treated, predicted or tested in the lab. Or it is one of the
+    ten Exams that were made last: `last`, which is meant if nothing is given, `last~1` before it, and so on.
     """
     from gobrrr import history
     from gobrrr.exam import Exam
 
     rules = selected_rules(select, ignore)
-    following = f"gobrrr show {quote(exam)} " + ("--json" if outputs else "-o report.html")
-    present(schema.read(Exam, history.path_of(exam)), following, as_json=as_json, rules=rules, outputs=outputs)
+    found = _kept(history.path_of(file))
+    if isinstance(found, Exam):
+        check_endings(FORMATS["step"], outputs)
+        following = f"gobrrr show {quote(file)} " + ("--json" if outputs else "-o report.html")
+        present(found, following, as_json=as_json, rules=rules, outputs=outputs)
+        return
+    if select or ignore:
+        raise UsageError(f"--select and --ignore are for Exams, and {file} is none")
+    _present_again(found, as_json=as_json, outputs=outputs)
+
+
+def _kept(path: Path) -> "Exam | Treated | Predictions | Lab":
+    """What cannot be read at all is told as of an Exam, which most files are."""
+    from gobrrr.exam import Exam
+
+    try:
+        return schema.read(Exam, path)
+    except BadInput:
+        from gobrrr.lab.result import Lab
+        from gobrrr.predict.prediction import Predictions
+        from gobrrr.treat.outcome import Treated
+
+        with suppress(BadInput):
+            return schema.read(Treated, path)
+        with suppress(BadInput):
+            return schema.read(Predictions, path)
+        with suppress(BadInput):
+            return schema.read(Lab, path)
+        raise
+
+
+def _present_again(found: "Treated | Predictions | Lab", *, as_json: bool, outputs: tuple[Path, ...]) -> None:
+    from gobrrr.lab.result import Lab
+    from gobrrr.report import lab, predict, treat
+    from gobrrr.treat.outcome import Treated
+
+    if isinstance(found, Treated):
+        again = f"gobrrr treat {quote(found.target)} --keep rx.json"
+        kind, page = "treatment", treat.render(found, again)
+    elif isinstance(found, Lab):
+        kind, page = "lab", lab.render(found)
+    else:
+        kind, page = "predictions", predict.render(found)
+    check_endings(FORMATS[kind], outputs)
+    answer(kind, found, found, page, outputs=outputs, as_json=as_json)
 
 
 def present(

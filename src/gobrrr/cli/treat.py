@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gobrrr import schema, units
-from gobrrr.cli.output import output_option, write_outputs
+from gobrrr.cli.output import answer, output_option
 from gobrrr.cli.terminal import say, show_page
 from gobrrr.errors import UsageError
 
@@ -54,16 +54,13 @@ def command(
     found = _treated(target, _allowed(allow), units.parse_seconds(budget))
     if keep is not None:
         schema.write(found.prescription, keep)
-    write_outputs("treatment", found, found, outputs)
-    if as_json:
-        click.echo(schema.dumps(found))
-        return
     from gobrrr.report.treat import render
 
     kept = "rx.json" if keep is None else str(keep)
     again = f"gobrrr treat {quote(target)} --keep {kept}"
     applied = f'in your program: gobrrr.apply("{kept}", model, optimizer)'
-    show_page(render(found, again if keep is None else applied))
+    page = render(found, again if keep is None else applied)
+    answer("treatment", found, found, page, outputs=outputs, as_json=as_json)
 
 
 def _treated(target: str, allow: frozenset[str], budget_s: float) -> "Treated":

@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from random import seed as seed_python
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from gobrrr.timing.state import preserved
 from gobrrr.timing.state.reach import is_open, reached, slots, value_or_empty
@@ -29,21 +30,51 @@ STEPS = 2
 """Whose effect is observed: of what is frozen by mistake, as a count of steps in a captured graph, two show it."""
 
 
-def observed(subject: Subject, seed: int, watched: Watched, *, random: int | None = None) -> Observation:
-    """What the step does from here, on fresh inputs drawn by the seed. Everything is put back.
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Seeds: of fresh inputs, and of whatever is random in the step."""
 
-    Random numbers are drawn by the same seed, or by another.
-    """
-    with preserved(subject.origin):
-        _draw(subject, seed, random)
-        return _effects(subject, watched)
+    inputs: int
+    random: int
 
 
-def gradients(subject: Subject, step: Callable[[], Any], seed: int) -> Observation:
-    """Those that the step makes, with its optimizers told to do nothing. Everything is put back."""
-    with preserved(subject.origin), idle_optimizers(subject):
-        _draw(subject, seed)
-        step()
+def whole(subject: Subject, draws: Sequence[Draw], watched: Watched) -> list[Observation]:
+    """Effects and gradients."""
+    both = zip(observed(subject, draws, watched), gradients(subject, draws), strict=True)
+    return [{**effects, **own} for effects, own in both]
+
+
+def observed(subject: Subject, draws: Sequence[Draw], watched: Watched) -> list[Observation]:
+    """What the step does from here with each. Everything is put back."""
+    return _each(subject, draws, lambda: _effects(subject, watched), subject.inputs)
+
+
+def gradients(subject: Subject, draws: Sequence[Draw]) -> list[Observation]:
+    """Those that the step makes with each, its optimizers told to do nothing. Everything is put back."""
+    return _each(subject, draws, lambda: _gradients(subject), subject.inputs)
+
+
+_Look = TypeVar("_Look")
+
+
+def _each(
+    subject: Subject, draws: Sequence[Draw], look: Callable[[], _Look], inputs: "list[torch.Tensor]"
+) -> list[_Look]:
+    """From here each time. Of a large model, to remember everything takes longer than to look."""
+    found: list[_Look] = []
+    with preserved(subject.origin) as kept:
+        for draw in draws:
+            if found:
+                kept.put_back()
+            _seed_all(draw.random)
+            redraw(inputs, draw.inputs)
+            found.append(look())
+    return found
+
+
+def _gradients(subject: Subject) -> Observation:
+    with idle_optimizers(subject):
+        subject.step()
         return seen(
             {
                 f"gradient of {root}.{name}": parameter.grad
@@ -238,16 +269,16 @@ def _measurable(whole: "torch.Tensor") -> "torch.Tensor":
     return whole if whole.is_floating_point() else whole.new_zeros((), dtype=torch.float64)
 
 
-def shuffled_inputs(subject: Subject, seeds: Sequence[int]) -> "list[torch.Tensor]":
+def shuffled_inputs(subject: Subject, draws: Sequence[Draw]) -> "list[torch.Tensor]":
     """Those whose numbers may stand in any order: the step still runs, and what was finite is.
 
     Not so of offsets, of lengths that have to fall, of matrices that have to be positive definite. Where all of them
     cannot be shuffled, each is tried beside those before it.
     """
-    usual = _finite(subject, [], seeds[0])
+    usual = _finite(subject, draws, [])
 
     def still_runs(inputs: "list[torch.Tensor]") -> bool:
-        return all(_finite(subject, inputs, seed) == usual for seed in seeds)
+        return _finite(subject, draws, inputs) == usual
 
     if still_runs(subject.inputs):
         return subject.inputs
@@ -258,12 +289,14 @@ def shuffled_inputs(subject: Subject, seeds: Sequence[int]) -> "list[torch.Tenso
     return found
 
 
-def _finite(subject: Subject, inputs: "list[torch.Tensor]", seed: int) -> dict[str, bool] | None:
-    """Whether each tensor of the result is, with these inputs shuffled; None where the step does not run so."""
+def _finite(subject: Subject, draws: Sequence[Draw], inputs: "list[torch.Tensor]") -> list[dict[str, bool]] | None:
+    """Whether each tensor of the results is, with these inputs shuffled; None where the step does not run so."""
+
+    def look() -> dict[str, bool]:
+        return {name: bool(one.values.isfinite().all()) for name, one in seen(dict(flat(subject.step()))).items()}
+
     try:
-        with preserved(subject.origin):
-            redraw(inputs, seed)
-            return {name: bool(one.values.isfinite().all()) for name, one in seen(dict(flat(subject.step()))).items()}
+        return _each(subject, draws, look, inputs)
     except Exception:  # noqa: BLE001 (of the user's code)
         return None
 
@@ -283,9 +316,9 @@ def redraw(inputs: "list[torch.Tensor]", seed: int) -> None:
                 tensor.copy_(tensor.flatten()[order].reshape(tensor.shape))
 
 
-def exact_observation(
-    subject: Subject, seed: int, watched: Watched, *, random: int | None = None, shake: int | None = None
-) -> Observation | None:
+def exact(
+    subject: Subject, draws: Sequence[Draw], watched: Watched, *, shake: int | None = None
+) -> list[Observation] | None:
     """Effects and gradients of the same step computed in fp64; None where it does not run so.
 
     Shaken, it begins with numbers that differ from its own by what rounding does, drawn by that seed.
@@ -293,14 +326,9 @@ def exact_observation(
     try:
         with preserved(subject.origin):
             widen(subject, shake)
-            return {**observed(subject, seed, watched, random=random), **gradients(subject, subject.step, seed)}
+            return whole(subject, draws, watched)
     except Exception:  # noqa: BLE001 (a model that wants fp32 says so by any error)
         return None
-
-
-def _draw(subject: Subject, seed: int, random: int | None = None) -> None:
-    _seed_all(seed if random is None else random)
-    redraw(subject.inputs, seed)
 
 
 def _seed_all(seed: int) -> None:
@@ -324,11 +352,11 @@ def widen(subject: Subject, shake: int | None = None) -> None:
     """Every floating tensor of more than one number that the step reaches, in fp64."""
     import torch
 
-    generator = torch.Generator().manual_seed(shake or 0)
-    for thing in reached(subject.origin):
+    for number, thing in enumerate(reached(subject.origin)):
         if isinstance(thing, torch.Tensor) and thing.is_floating_point() and thing.dim() and _plain(thing):
             rounding = SHAKE * torch.finfo(thing.dtype).eps
             thing.data = thing.data.double()
             if shake is not None:
-                noise = torch.randn(thing.shape, generator=generator, dtype=torch.float64).to(thing.device)
+                generator = torch.Generator(thing.device).manual_seed(shake + number)
+                noise = torch.empty_like(thing.data).normal_(generator=generator)
                 thing.data *= 1 + rounding * noise

@@ -146,7 +146,7 @@ class Search:
         self.say(f"{name}, predicted {candidate.forecast.speedup:.2f}x")
         plan = with_dose(self.bench.subject.plan, candidate.dose)
         found = trial(self.bench, plan)
-        if found.race is None and (below := graphless(plan)) != plan and candidate.dose in below:
+        if not found.is_sound and (below := graphless(plan)) != plan and candidate.dose in below:
             without = trial(self.bench, below)  # what cannot be captured may still be faster than what was
             found = without if without.reason is None else found
         step = Step(candidate, found)
@@ -182,7 +182,7 @@ class Search:
     def _second_chance(self) -> None:
         """Without the host in the picture, what fused by another way may be the faster."""
         for old in [step for step in self.kept if step.candidate.dose.treatment.stage is Stage.FUSION]:
-            again = [step.candidate for step in self.lost.values() if _excludes(step, old) and _was_slow(step)]
+            again = [step.candidate for step in self.lost.values() if _excludes(step, old) and step.trial.is_sound]
             best = self._best(again)
             if best is not None:
                 self._keep(best)
@@ -239,8 +239,3 @@ def _step_time(step: Step) -> str:
 def _excludes(step: Step, other: Step) -> bool:
     group = step.candidate.dose.treatment.group
     return group is not None and group == other.candidate.dose.treatment.group
-
-
-def _was_slow(step: Step) -> bool:
-    """It ran and computed right: only its time was against it."""
-    return step.trial.race is not None

@@ -214,8 +214,9 @@ def _kept(step: Step) -> Kept:
 
 
 def _rejected(step: Step) -> Rejected:
+    """The speed of what computes other numbers is none."""
     trial, name = step.trial, step.candidate.dose.treatment.name
-    ran = trial.comparison
+    ran = trial.comparison if trial.is_sound else None
     reason = trial.reason or "another of its kind is faster"
     if ran is None:
         return Rejected(name, reason, step.candidate.forecast.speedup, None)

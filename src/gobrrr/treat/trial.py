@@ -1,4 +1,4 @@
-"""A trial: the subject treated otherwise than it is, checked, raced against what it was, and put back."""
+"""A trial: the subject treated otherwise than it is, raced against what it was, checked if it won, and put back."""
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
@@ -34,11 +34,17 @@ class Trial:
     """Why it is not better; None if it is."""
     race: Race | None = None
     numerics: Check | None = None
+    """None where it was not faster: to check takes longer than to race, since without dropout it compiles anew."""
     memory_bytes: int | None = None
     compile_s: float = 0.0
     """What its first step took beyond a usual one."""
     turn: Turn | None = None
     """To the plan, ready as it was tried, and back; None where that did not come about or was given up."""
+
+    @property
+    def is_sound(self) -> bool:
+        """It ran, and nothing but its time may speak against it."""
+        return self.race is not None and (self.numerics is None or self.numerics.passed)
 
     @property
     def comparison(self) -> Comparison | None:
@@ -81,16 +87,18 @@ def trial(bench: Bench, plan: Plan) -> Trial:
 def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool]) -> Trial:
     subject = bench.subject
     first_s = _first_step_s(bench)
-    found = verified(subject, bench.truth, plan)
-    if not found.passed:
-        return Trial(plan, f"other numbers: {found.reason}", numerics=found)
     with preserved(subject.origin):
         ran = raced(bench, turn, clear=CLEAR)
         reason = _why_not(ran, bench.floor_s(plan))
         if reason == NO_FASTER and _launches_the_same(subject, turn):
             reason = f"{NO_FASTER}: the same kernels run"
+    if reason is not None:
+        return Trial(plan, reason, ran)
+    found = verified(subject, bench.truth, plan)
+    if not found.passed:
+        return Trial(plan, f"other numbers: {found.reason}", ran, found)
     memory = peak_bytes(subject, bench.ours_bytes, others)
-    return Trial(plan, reason, ran, found, memory, max(0.0, first_s - ran.step_s), turn)
+    return Trial(plan, None, ran, found, memory, max(0.0, first_s - ran.step_s), turn)
 
 
 def _launches_the_same(subject: Subject, turn: Turn) -> bool:

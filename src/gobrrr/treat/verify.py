@@ -6,25 +6,30 @@ random on purpose, dropout is switched off for that; what is random still is com
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import repeat
 
 from gobrrr.errors import CannotDecide
 from gobrrr.treat.numerics import Check, Observation, agree, check, check_distribution, is_result
 from gobrrr.treat.observe import (
+    Draw,
     Watched,
     changing,
-    exact_observation,
+    exact,
     gradients,
     observed,
     shuffled_inputs,
+    whole,
     without_dropout,
 )
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Numerics, Plan, graphless
 
-SEEDS = (11, 23, 47)
+INPUTS = tuple(Draw(inputs=seed, random=seed) for seed in (11, 23, 47))
+OTHERWISE = replace(INPUTS[0], random=INPUTS[1].random)
+"""The first again, with other random numbers."""
+CHANCES = tuple(replace(INPUTS[0], random=seed) for seed in range(101, 109))
 SHAKES = (3, 5, 7, 13)
-DRAWS = tuple(range(101, 109))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +38,32 @@ class Truth:
 
     watched: Watched
     eager: tuple[Observation, ...]
-    """One for each of SEEDS, without dropout."""
-    exact: tuple[Observation | None, ...]
-    """The same in fp64."""
-    draws: tuple[Observation, ...]
-    """One for each of DRAWS, as it is; empty where nothing is random."""
+    """One for each of INPUTS, without dropout."""
+    exact: tuple[Observation, ...] | None
+    """The same in fp64; None where it does not run so."""
+    chances: tuple[Observation, ...]
+    """Results alone, one for each of CHANCES, as it is; empty where nothing is random."""
     repeats: bool
     """Without dropout the step does the same whatever the seed of its random numbers."""
 
     @property
     def shows(self) -> bool:
         """There is a number to compare: what is not finite is like anything, and of a random step only results tell."""
-        observed = self.eager[0].items() if self.repeats else self.draws[0].items()
+        observed = self.eager[0].items() if self.repeats else self.chances[0].items()
         return any(bool(one.values.isfinite().any()) for name, one in observed if self.repeats or is_result(name))
 
 
 def truth(subject: Subject) -> Truth:
     """Of the subject, untreated."""
     assert not subject.courses, "the truth is what was before any treatment"
-    subject.inputs = shuffled_inputs(subject, SEEDS)
+    subject.inputs = shuffled_inputs(subject, INPUTS)
     watched = changing(subject)
     with without_dropout(subject) as has_dropout:
-        eager = tuple(_whole(subject, seed, watched) for seed in SEEDS)
-        exact = tuple(exact_observation(subject, seed, watched) for seed in SEEDS)
-        repeats = _repeats(subject, eager[0], exact[0], watched)
-    draws = _draws(subject) if has_dropout or not repeats else ()
-    found = Truth(watched, eager, exact, draws, repeats)
+        eager = whole(subject, INPUTS, watched)
+        wide = exact(subject, (*INPUTS, OTHERWISE), watched)
+        repeats = agree(wide[0], wide.pop()) if wide else _repeats(subject, eager[0], watched)
+    chances = observed(subject, CHANCES, {}) if has_dropout or not repeats else []
+    found = Truth(watched, tuple(eager), tuple(wide) if wide else None, tuple(chances), repeats)
     if not found.shows:
         raise CannotDecide(
             "nothing that the step gives back can be compared, so that nobody could tell a right treatment from a "
@@ -67,24 +72,12 @@ def truth(subject: Subject) -> Truth:
     return found
 
 
-def _whole(subject: Subject, seed: int, watched: Watched) -> Observation:
-    return {**observed(subject, seed, watched), **gradients(subject, subject.step, seed)}
-
-
-def _draws(subject: Subject) -> tuple[Observation, ...]:
-    """Results alone, of the same inputs each time, so that only what is random on purpose differs."""
-    return tuple(observed(subject, SEEDS[0], {}, random=seed) for seed in DRAWS)
-
-
-def _repeats(subject: Subject, eager: Observation, exact: Observation | None, watched: Watched) -> bool:
-    """The same inputs with other random numbers give the same: in fp64 where that runs, for there a sum in another
+def _repeats(subject: Subject, eager: Observation, watched: Watched) -> bool:
+    """The same inputs with other random numbers give the same. In fp64 that is better seen: there a sum in another
     order, as kernels with atomic additions have it, cannot be taken for chance.
     """
-    if exact is not None:
-        again = exact_observation(subject, SEEDS[0], watched, random=SEEDS[1])
-        return again is not None and agree(exact, again)
-    again = observed(subject, SEEDS[0], watched, random=SEEDS[1])
-    return check(again, eager, None, Numerics.SAME, None).passed
+    (otherwise,) = observed(subject, (OTHERWISE,), watched)
+    return check(otherwise, eager, None, Numerics.SAME, None).passed
 
 
 def verified(subject: Subject, known: Truth, doses: Plan) -> Check:
@@ -92,9 +85,9 @@ def verified(subject: Subject, known: Truth, doses: Plan) -> Check:
     cls = max((dose.treatment.numerics for dose in doses), key=list(Numerics).index, default=Numerics.SAME)
     allowed = next((dose.treatment.allow for dose in reversed(doses) if dose.treatment.numerics is cls), None)
     checks = [] if not known.repeats else list(_exactly(subject, known, cls, allowed))
-    if known.draws:
-        draws = _draws(subject)
-        checks += [check_distribution(known.draws, draws, cls), _still_random(known.draws, draws, cls)]
+    if known.chances:
+        chances = observed(subject, CHANCES, {})
+        checks += [check_distribution(known.chances, chances, cls), _still_random(known.chances, chances, cls)]
     wrong = next((one for one in checks if not one.passed), None)
     return wrong or max(checks, key=lambda one: one.worst_error or 0.0)
 
@@ -107,22 +100,23 @@ def _exactly(subject: Subject, known: Truth, cls: Numerics, allowed: str | None)
     """
     with without_dropout(subject) as has_dropout:
         with subject.ended(keep=len(graphless(subject.plan))):
-            made = [gradients(subject, subject.step, seed) for seed in SEEDS]
+            made = gradients(subject, INPUTS)
         with _recaptured(subject, has_dropout):
-            done = [observed(subject, seed, known.watched) for seed in SEEDS]
-        for seed, eager, exact, own, effects in zip(SEEDS, known.eager, known.exact, made, done, strict=True):
-            found = check(eager, {**own, **effects}, exact, cls, allowed)
-            if not found.passed and exact is not None and allowed is None:
-                shaken = _shaken(subject, seed, known.watched)
-                found = check(eager, {**own, **effects}, exact, cls, allowed, shaken)
+            done = observed(subject, INPUTS, known.watched)
+        wide = known.exact or repeat(None)
+        for draw, eager, right, own, effects in zip(INPUTS, known.eager, wide, made, done, strict=False):
+            found = check(eager, {**own, **effects}, right, cls, allowed)
+            if not found.passed and right is not None and allowed is None:
+                shaken = _shaken(subject, draw, known.watched)
+                found = check(eager, {**own, **effects}, right, cls, allowed, shaken)
             yield found
 
 
-def _shaken(subject: Subject, seed: int, watched: Watched) -> list[Observation]:
+def _shaken(subject: Subject, draw: Draw, watched: Watched) -> list[Observation]:
     """What is right, from numbers that differ by rounding, of the step as it came."""
     with subject.ended():
-        tried = [exact_observation(subject, seed, watched, shake=shake) for shake in SHAKES]
-    return [one for one in tried if one is not None]
+        tried = [exact(subject, (draw,), watched, shake=shake) for shake in SHAKES]
+    return [one for some in tried for one in some or ()]
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from gobrrr.timing.state.generators import global_generators, held_generators
 from gobrrr.timing.state.reach import beyond, reached
 from gobrrr.timing.state.switches import switches
 from gobrrr.timing.state.tensors import remembered_tensors
-from gobrrr.timing.state.undo import put_all_back
+from gobrrr.timing.state.undo import PutBack, put_all_back
 from gobrrr.workload import Step, Workload, user_code
 
 
@@ -44,6 +44,8 @@ class Kept:
     """Of these, what lies on an accelerator: part of any peak of memory that is measured meanwhile."""
     beyond: tuple[str, ...]
     """What the step holds and nobody can put back, one phrase each."""
+    put_back: PutBack
+    """Everything, already now: whoever wants several steps from one beginning need not remember it anew for each."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -64,14 +66,21 @@ def preserved(step: Workload | Step) -> Iterator[Kept]:
         tensors = remembered_tensors(things)
         generators = [*global_generators(), *held_generators(things)]
         everything = [*switches(), *generators, *bound, *(group.put_back for group in tensors)]
-    with ExitStack() as stack:
-        stack.callback(put_all_back, everything)
-        stack.callback(_reset, step)
+
+    def put_back() -> None:
+        with ExitStack() as stack:
+            stack.callback(put_all_back, everything)
+            stack.callback(_reset, step)
+
+    try:
         yield Kept(
             copied_bytes=sum(group.copied_bytes for group in tensors),
             device_bytes=sum(group.device_bytes for group in tensors),
             beyond=beyond(things),
+            put_back=put_back,
         )
+    finally:
+        put_back()
 
 
 def _reset(step: Workload | Step) -> None:

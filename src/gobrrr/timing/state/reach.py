@@ -4,7 +4,7 @@ import dis
 import sys
 from collections import UserDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from io import IOBase
 from types import (
     BuiltinMethodType,
@@ -48,11 +48,16 @@ def beyond(things: Iterable[object]) -> tuple[str, ...]:
 
 def is_open(thing: object) -> bool:
     """Has attributes that are the user's business; the standard library's and torch's inner objects are left alone."""
+    return _is_open(type(thing))  # type: ignore[arg-type]  # of a class: mypy takes its objects' hash for its own
+
+
+@lru_cache(maxsize=4096)
+def _is_open(kind: type) -> bool:
     import torch
 
-    if isinstance(thing, FunctionType | partial | SimpleNamespace | UserDict | torch.Tensor | torch.nn.Module):
+    if issubclass(kind, FunctionType | partial | SimpleNamespace | UserDict | torch.Tensor | torch.nn.Module):
         return True
-    home = type(thing).__module__
+    home = kind.__module__
     if root_package(home) == "torch":
         return home.startswith(_TORCH_HOMES)
     return root_package(home) not in sys.stdlib_module_names
