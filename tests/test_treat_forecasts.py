@@ -14,7 +14,7 @@ from gobrrr.exam import Exam
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.fusing import fused_forecast
 from gobrrr.treat.search import graphed_exam
-from gobrrr.treat.treatment import TREATMENTS, Forecast, Unfit
+from gobrrr.treat.treatment import TREATMENTS, Dose, Forecast, Unfit
 from gobrrr.work.op import OpClass, Phase
 
 EXAMS = Path(__file__).parent / "data" / "exams"
@@ -90,6 +90,19 @@ def test_compiling_gpt2_is_promised_what_was_measured():
     blocks = tuple(f"model:transformer.h.{layer}" for layer in range(12))
     regions = TREATMENTS["compile-regions"].kind.forecast(known("gpt2"), blocks)
     assert 1.2 < regions.speedup < 0.75 * forecast("compile", "gpt2").speedup
+
+
+def test_entering_compiled_code_too_often_costs_more_than_it_saves():
+    once, often, always = (fused_forecast(known("gpt2"), calls=calls, pads=False).speedup for calls in (1, 200, 1000))
+    assert once > often > always == 1
+
+
+def test_where_a_graph_is_replayed_nobody_enters_compiled_code():
+    captured = chart("gpt2", plan=(Dose(TREATMENTS["whole-step-graph"], ()),))
+    replayed = Chart(graphed_exam(captured.exam, captured.case.busy_s), captured.subject)
+    once, always = (fused_forecast(replayed, calls=calls, pads=False) for calls in (1, 1000))
+    assert once == always
+    assert once.speedup > 1.2
 
 
 def test_recurrent_layers_are_not_promised_to_be_fused():

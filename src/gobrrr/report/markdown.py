@@ -113,14 +113,18 @@ def treatment(found: Treated) -> str:
         [escaped(one.name), units.times(one.predicted), f"{units.times(one.measured)} ({one.interval})", one.numerics]
         for one in view.kept
     ]
+    rejected = [
+        [escaped(one.name), units.times(one.predicted), units.times(one.ratio), escaped(one.reason)]
+        for one in view.rejected
+    ]
     return _text(
         "### gobrrr treat",
         "",
-        f"**{escaped(view.verdict)}**",
+        f"**{escaped(view.verdict)}**" + ("" if view.memory is None else f"; {escaped(view.memory)}"),
         "",
         *_table(["kept", "predicted", "measured", "numerics"], kept),
         "",
-        *_table(["rejected", "why"], [[escaped(one.name), escaped(one.reason)] for one in view.rejected]),
+        *_table(["rejected", "predicted", "measured", "why"], rejected),
         "",
         *_table(["not tried", "why"], [[escaped(one.name), escaped(one.reason)] for one in view.not_tried]),
         "",

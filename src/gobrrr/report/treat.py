@@ -11,8 +11,8 @@ from gobrrr.report.waterfall import AdviceLine, LeftLine, TreatmentView, treatme
 from gobrrr.treat.outcome import Treated
 from gobrrr.treat.treatment import Treatment
 
-BAR = 30
-"""Characters of the longest bar."""
+BAR = 16
+"""Characters of the longest bar: all of a line fits a narrow terminal."""
 
 
 def render(found: Treated, following: str) -> RenderableType:
@@ -21,12 +21,13 @@ def render(found: Treated, following: str) -> RenderableType:
         Text.assemble(("gobrrr treat ", "bold"), f"{view.target} · {view.machine}"),
         "",
         Text(f"{view.verdict}.", style="bold"),
+        *([] if view.memory is None else [Text(f"{view.memory}.")]),
         "",
         _waterfall(view),
     ]
     parts += _section("kept", (f"{one.name}: {'; '.join(filter(None, (one.numerics, one.cost)))}" for one in view.kept))
-    parts += _section("rejected", (_left(one, "") for one in view.rejected))
-    parts += _section("not tried", (_left(one, "at most ") for one in view.not_tried))
+    parts += _section("rejected", map(_rejected, view.rejected))
+    parts += _section("not tried", map(_not_tried, view.not_tried))
     parts += _section("left to you", (line for one in view.advice for line in _advised(one)))
     parts += _section("doubts", view.doubts)
     parts += _section("by hand", (line for one in view.kept for line in one.by_hand.splitlines()))
@@ -38,8 +39,8 @@ def _waterfall(view: TreatmentView) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("step")
     for column in ("time", "predicted", "measured"):
-        table.add_column(column, justify="right")
-    table.add_column("")
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     kept = {one.name: one for one in view.kept}
     longest_s = max(level.to_s for level in view.levels)
     for level in view.levels:
@@ -51,8 +52,13 @@ def _waterfall(view: TreatmentView) -> Table:
     return table
 
 
-def _left(one: LeftLine, how: str) -> str:
-    return f"{one.name}: {one.reason}" + ("" if one.ratio is None else f" ({how}{units.times(one.ratio)})")
+def _rejected(one: LeftLine) -> str:
+    measured = "" if one.ratio is None else f", measured {units.times(one.ratio)}"
+    return f"{one.name}: {one.reason} (predicted {units.times(one.predicted)}{measured})"
+
+
+def _not_tried(one: LeftLine) -> str:
+    return f"{one.name}: {one.reason}" + ("" if one.ratio is None else f" (at most {units.times(one.ratio)})")
 
 
 def _advised(one: AdviceLine) -> Iterator[str]:

@@ -39,6 +39,8 @@ class LeftLine:
     """A treatment that was rejected or not tried."""
 
     name: str
+    predicted: float | None
+    """None where it was not tried."""
     ratio: float | None
     """Measured, or the most that it could have brought."""
     reason: str
@@ -59,6 +61,8 @@ class TreatmentView:
     target: str
     machine: str
     verdict: str
+    memory: str | None
+    """Before and after; None where nobody counts it."""
     levels: tuple[Level, ...]
     kept: tuple[KeptLine, ...]
     rejected: tuple[LeftLine, ...]
@@ -72,10 +76,13 @@ def treatment_view(found: Treated) -> TreatmentView:
         target=plain(found.target),
         machine=plain(found.machine),
         verdict=_verdict(found),
+        memory=_memory(found.memory_before_bytes, found.memory_after_bytes),
         levels=tuple(_levels(found)),
         kept=tuple(map(_kept, found.kept)),
-        rejected=tuple(LeftLine(plain(one.treatment), one.measured, plain(one.reason)) for one in found.rejected),
-        not_tried=tuple(LeftLine(plain(one.treatment), one.bound, plain(one.reason)) for one in found.not_tried),
+        rejected=tuple(
+            LeftLine(plain(one.treatment), one.predicted, one.measured, plain(one.reason)) for one in found.rejected
+        ),
+        not_tried=tuple(LeftLine(plain(one.treatment), None, one.bound, plain(one.reason)) for one in found.not_tried),
         advice=tuple(map(_advice, found.advice)),
         doubts=tuple(map(plain, found.warnings)),
     )
@@ -100,6 +107,12 @@ def _verdict(found: Treated) -> str:
     )
 
 
+def _memory(before: int | None, after: int | None) -> str | None:
+    if before is None or after is None:
+        return None
+    return f"memory {units.capacity(before)} → {units.capacity(after)}"
+
+
 def _levels(found: Treated) -> Iterator[Level]:
     """Ratios are of the step before a treatment to the step with it; the last level is what was measured at the end."""
     now_s = found.baseline_s
@@ -116,7 +129,7 @@ def _levels(found: Treated) -> Iterator[Level]:
 
 def _kept(one: Kept) -> KeptLine:
     check = one.numerics
-    error = "" if check.worst_error is None else f", worst error {units.significant(check.worst_error, 2)}"
+    error = "" if check.worst_error is None else f", worst error {check.worst_error:.2g}"
     return KeptLine(
         name=plain(one.treatment),
         step_s=one.step_s,

@@ -8,6 +8,7 @@ from shapes alone, so that what eager decided holds for every input of these sha
 noted in their order, and in the traced graph each call with a mask that eager had not gets eager's arguments.
 """
 
+import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,11 +36,14 @@ MANY = 256
 def patient_compiler() -> Iterator[None]:
     """Many plans are compiled one after the other: none of them may be the one too many, or be made for all sizes.
 
-    A message in the log is no reason to cut a graph in two.
+    A message in the log is no reason to cut a graph in two. What the compiler warns of, as a graph that it has to cut,
+    shows in what it gains.
     """
     from torch._dynamo import config
 
     with (
+        _only_errors("torch._dynamo"),
+        _only_errors("torch._inductor"),
         config.patch(
             recompile_limit=MANY,
             accumulated_recompile_limit=8 * MANY,
@@ -52,6 +56,17 @@ def patient_compiler() -> Iterator[None]:
         warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")  # for `gobrrr treat` to say
         warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")  # the compiler's own choice
         yield
+
+
+@contextmanager
+def _only_errors(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 class Everything(set[Any]):

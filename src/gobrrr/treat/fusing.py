@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from shutil import which
 
-from gobrrr.predict.host import COMPILED, COMPILED_CALL
+from gobrrr.predict.host import COMPILED, entering_s
 from gobrrr.treat.chart import REACHED, Chart
 from gobrrr.treat.subject import Subject
-from gobrrr.treat.treatment import Forecast, Unfit
+from gobrrr.treat.treatment import Forecast, Unfit, graphless
 from gobrrr.work.op import Op, OpClass, Phase
 
 
@@ -33,22 +33,20 @@ def fused_forecast(chart: Chart, *, calls: int, pads: bool, inside: Callable[[Op
     bandwidth, and products whose rows begin at odd places are padded where the compiler sees them.
 
     The host asks for one kernel a group and product instead of one an op, for a few dispatches each, and enters
-    compiled code some times.
+    compiled code some times, which may cost it more than it saves; all of that unless a graph is replayed.
     """
-    case, left_out = chart.case, _recurrent(chart.subject)
+    case, plan, left_out = chart.case, chart.subject.plan, _recurrent(chart.subject)
 
     def is_fused(op: Op) -> bool:
         return inside(op) and op.module.partition(".")[2] not in left_out
 
     ops = [op for op in chart.ops if is_fused(op)]
     kernels = len(chart.fused_groups(is_fused)) + sum(op.cls is OpClass.CONTRACTION for op in ops)
-    entering = calls * COMPILED_CALL * (2 if chart.trains else 1)
-    host_s = len(ops) * case.op_s - (COMPILED * kernels + entering) * case.dispatch_s
+    asking_s = kernels * COMPILED * case.dispatch_s + calls * entering_s(trains=chart.trains)
+    host_s = len(ops) * case.op_s - asking_s if graphless(plan) == plan else 0.0
     padded_s = chart.device_s_of("B302") if pads else 0.0
     fusable_s = chart.fusable_s(is_fused)
-    return chart.forecast(
-        device_s=REACHED * fusable_s + padded_s, host_s=max(0.0, host_s), most_device_s=fusable_s + padded_s
-    )
+    return chart.forecast(device_s=REACHED * fusable_s + padded_s, host_s=host_s, most_device_s=fusable_s + padded_s)
 
 
 def _recurrent(subject: Subject) -> frozenset[str]:
