@@ -226,7 +226,7 @@ def _doubts(
     if scale > BUSY:
         yield (
             f"the recorded kernels take {scale:.2f} times as long as the step: their times were scaled down to fit"
-            + ("" if scale <= TOO_BUSY else ", and no shares are given")
+            + ("" if scale <= TOO_BUSY else ", and no regime is named")
         )
     again = "the ceilings were measured on a busy machine: gobrrr machine --fresh"
     if fused_s is not None and fused_s > ABOVE * exam.step_s:
