@@ -35,6 +35,8 @@ class Rejected:
     measured: float | None
     low: float | None = None
     high: float | None = None
+    step_s: float | None = None
+    """With it, as measured."""
 
 
 @dataclass(frozen=True, slots=True)

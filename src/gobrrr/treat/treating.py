@@ -216,8 +216,8 @@ def _kept(step: Step) -> Kept:
 def _rejected(step: Step) -> Rejected:
     """The speed of what computes other numbers is none."""
     trial, name = step.trial, step.candidate.dose.treatment.name
-    ran = trial.comparison if trial.is_sound else None
-    reason = trial.reason or "another of its kind is faster"
-    if ran is None:
-        return Rejected(name, reason, step.candidate.forecast.speedup, None)
-    return Rejected(name, reason, step.candidate.forecast.speedup, ran.speedup, ran.interval.low, ran.interval.high)
+    reason, predicted = trial.reason or "another of its kind is faster", step.candidate.forecast.speedup
+    if trial.race is None or not trial.is_sound:
+        return Rejected(name, reason, predicted, None)
+    ran = trial.race.comparison
+    return Rejected(name, reason, predicted, ran.speedup, ran.interval.low, ran.interval.high, trial.race.step_s)

@@ -1,0 +1,107 @@
+"""What the lines of treat.py and treat_together.py come to.
+
+    python benchmarks/treat_summary.py benchmarks/results/cpu2/treat.jsonl
+
+For each workload the treated step beside torch.compile's modes; over all of them the geometric mean over the best mode,
+and how far predicted gains are from measured ones: seconds, summed over all that was tried, and directions. A gain of
+less than noise has no direction: what lies within a percent of no change is right where as little was predicted, or
+where the race was open.
+"""
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+LITTLE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Of one treatment that was raced."""
+
+    workload: str
+    treatment: str
+    before_s: float
+    predicted: float
+    measured: float
+    low: float
+    high: float
+
+    @property
+    def predicted_s(self) -> float:
+        return self.before_s * (1 - 1 / self.predicted)
+
+    @property
+    def measured_s(self) -> float:
+        return self.before_s * (1 - 1 / self.measured)
+
+    @property
+    def is_open(self) -> bool:
+        """The interval holds no change."""
+        return self.low <= 1 + LITTLE and self.high >= 1 - LITTLE
+
+    @property
+    def is_right(self) -> bool:
+        """As predicted, it is faster, or it is not."""
+        return (self.predicted > 1 + LITTLE) == (self.measured > 1)
+
+
+def gains(row: dict[str, Any]) -> Iterator[Gain]:
+    for one in (*row["treated"]["kept"], *row["treated"]["rejected"]):
+        if one["measured"] is not None and one.get("step_s") is not None:
+            ratios = {key: one[key] for key in ("treatment", "predicted", "measured", "low", "high")}
+            yield Gain(row["workload"], before_s=one["step_s"] * one["measured"], **ratios)
+
+
+def best_mode_s(row: dict[str, Any]) -> float | None:
+    return min((one["step_s"] for one in row["peers"] if "step_s" in one), default=None)
+
+
+def line(row: dict[str, Any]) -> str:
+    found, best_s = row["treated"], best_mode_s(row)
+    half = (found["speedup_high"] - found["speedup_low"]) / 2 / found["speedup"]
+    over = "" if best_s is None else f", {best_s / found['treated_s']:.3f}x the best mode"
+    modes = "".join(f", {one['mode']} {one['step_s'] * 1e3:.4g} ms" for one in row["peers"] if "step_s" in one)
+    return (
+        f"{row['workload']}: {found['baseline_s'] * 1e3:.4g} -> {found['treated_s'] * 1e3:.4g} ms, "
+        f"{found['speedup']:.3f}x ± {100 * half:.1f} % in {found['spent_s']:.0f} s{over}{modes}"
+    )
+
+
+def geometric_mean(ratios: Iterable[float]) -> float:
+    logs = [log(one) for one in ratios]
+    return exp(sum(logs) / len(logs))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("results", nargs="+", type=Path, help="files of lines")
+    written = [json.loads(text) for path in parser.parse_args().results for text in path.read_text().splitlines()]
+    rows = [row for row in written if row["treated"] is not None]
+    for row in rows:
+        print(line(row))
+    compared = [best_s / row["treated"]["treated_s"] for row in rows if (best_s := best_mode_s(row)) is not None]
+    if compared:
+        print(f"over the best mode, geometric mean of {len(compared)}: {geometric_mean(compared):.3f}x")
+    found = [gain for row in rows for gain in gains(row)]
+    for gain in found:
+        mark = "" if gain.is_right else "  open" if gain.is_open else "  wrong"
+        print(
+            f"  {gain.workload} {gain.treatment}: predicted {gain.predicted:.3f}x, measured {gain.measured:.3f}x "
+            f"({gain.low:.3f} to {gain.high:.3f}){mark}"
+        )
+    if found:
+        apart_s = sum(abs(gain.predicted_s - gain.measured_s) for gain in found)
+        total_s = sum(abs(gain.measured_s) for gain in found)
+        decided = [gain for gain in found if not gain.is_open]
+        right = sum(gain.is_right for gain in decided)
+        print(f"predicted and measured gains are {apart_s * 1e3:.4g} ms apart, of {total_s * 1e3:.4g} ms measured")
+        print(f"direction right: {right} of {len(decided)} decided, {len(found) - len(decided)} open")
+
+
+if __name__ == "__main__":
+    main()
