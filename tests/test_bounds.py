@@ -1,10 +1,13 @@
-"""Exams that hold impossible numbers are refused in a sentence, and no edit of one ends in a traceback."""
+"""Documents that hold impossible numbers are refused in a sentence, and no edit of one ends in a traceback."""
 
 import gzip
 import io
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from copy import deepcopy
+from functools import partial, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,10 @@ from gobrrr.bounds import MOST_LEVELS
 from gobrrr.diagnose.diagnosis import diagnose
 from gobrrr.errors import BadInput
 from gobrrr.exam import Exam
+from gobrrr.report import lab, predict, treat
 from gobrrr.report.diagnosis import render
+from gobrrr.report.formats import rendered
+from reported import kept_lab, predicted, treated
 from test_exam import in_modules
 
 MLP = gzip.decompress((Path(__file__).parent / "data" / "mlp.json.gz").read_bytes())
@@ -106,6 +112,30 @@ def test_whatever_is_changed_in_an_exam_it_is_diagnosed_or_refused(data, leaf):
     other = data.draw(st.one_of(STRINGS if isinstance(value, str) else NUMBERS, OTHERS))
     with suppress(BadInput):
         assert shown(edited((place, other)))
+
+
+OTHER_DOCUMENTS = {"treatment": treated(), "predictions": predicted(), "lab": kept_lab()}
+RENDERED = {"treatment": partial(treat.render, following="next"), "predictions": predict.render, "lab": lab.render}
+OTHER_LEAVES = [
+    (kind, place, value)
+    for kind, document in OTHER_DOCUMENTS.items()
+    for place, value in leaves(schema.document_data(document))
+]
+
+
+@settings(max_examples=80)
+@given(st.data(), st.sampled_from(OTHER_LEAVES))
+def test_whatever_is_changed_in_another_document_it_is_shown_or_refused(data, leaf):
+    kind, place, value = leaf
+    other = data.draw(st.one_of(STRINGS | st.just("\udcff\n") if isinstance(value, str) else NUMBERS, OTHERS))
+    changed = deepcopy(schema.document_data(OTHER_DOCUMENTS[kind]))
+    holder = reduce(getitem, place[:-1], changed)
+    holder[place[-1]] = other
+    with suppress(BadInput):
+        found = schema.from_document(type(OTHER_DOCUMENTS[kind]), changed)
+        Console(file=io.StringIO()).print(RENDERED[kind](found))
+        for ending in (".md", ".html"):
+            assert rendered(kind, found, Path(f"x{ending}"))
 
 
 @pytest.mark.parametrize("name", ["aten::convolution", "aten::convolution_backward", "aten::_flash_attention_backward"])

@@ -1,6 +1,8 @@
 """Every text format of recorded results as it was last looked at, and `-o` as it is typed."""
 
 import io
+import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -166,6 +168,48 @@ def test_what_was_kept_is_shown_again_as_it_was(tmp_path, kind):
     assert again.stdout.rstrip("\n") == schema.dumps(found)
     assert note.read_bytes() == rendered(kind, found, note)
     assert run("show", str(file)).stdout.count("\n") > 5
+
+
+def test_what_was_kept_is_shown_from_a_pipe(tmp_path):
+    reading, writing = os.pipe()
+    os.write(writing, schema.dumps(treated()).encode())
+    os.close(writing)
+    assert run("show", f"/dev/fd/{reading}", "--json").stdout.rstrip("\n") == schema.dumps(treated())
+    os.close(reading)
+
+
+def test_files_are_written_before_anything_is_shown(tmp_path, monkeypatch):
+    """What took minutes to find is not lost by whoever shows it."""
+    schema.write(treated(), tmp_path / "kept.json")
+    monkeypatch.setattr(treat, "render", lambda *_: 1 / 0)
+    ran = run("show", str(tmp_path / "kept.json"), "-o", str(tmp_path / "note.md"))
+    assert isinstance(ran.exception, ZeroDivisionError)
+    assert (tmp_path / "note.md").read_text() == markdown.treatment(treated())
+
+
+def test_a_target_says_no_next_command(tmp_path):
+    schema.write(replace(treated(), target="a.py:b'\nnext: owned"), tmp_path / "kept.json")
+    lines = run("show", str(tmp_path / "kept.json")).stdout.splitlines()
+    assert [line for line in lines if line.startswith("next:")] == lines[-1:]
+
+
+def test_a_damaged_treatment_is_told_as_one(tmp_path):
+    data = schema.document_data(treated())
+    file = tmp_path / "kept.json"
+    file.write_text(json.dumps({**data, "treated_s": 0}))
+    assert str(run("show", str(file)).exception).endswith(
+        "the treatment is damaged: a step time is not from 1e-15 to 1e+09"
+    )
+    file.write_text(json.dumps({**data, "schema_version": 99}))
+    assert "treat schema 99 is newer" in str(run("show", str(file)).exception)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_treatments_have_their_names_on_every_terminal(width):
+    file = io.StringIO()
+    Console(file=file, width=width, highlight=False).print(treat.render(treated(), "next"))
+    waterfall = file.getvalue().partition("kept\n")[0]
+    assert all(name in waterfall for name in ("as it was", "compile", "whole-step-graph", "treated", "fused floor"))
 
 
 def test_what_is_asked_of_a_lab_is_what_there_is_of_labs(tmp_path):

@@ -1,7 +1,9 @@
 """What a bare step holds is found, wherever it holds it, and comes back; what cannot is named."""
 
 import functools
+import gc
 import types
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -99,6 +101,11 @@ def held_by_method(model: nn.Module) -> Callable[[], Any]:
     return functools.partial(model.weight.data.add_, 1)
 
 
+def held_by_proxy(model: nn.Module) -> Callable[[], Any]:
+    space = types.SimpleNamespace(model=weakref.proxy(model))
+    return lambda: space.model.weight.data.add_(1)
+
+
 def held_by_wrapper(model: nn.Module) -> Callable[[], Any]:
     step = held_by_closure(model)
     return functools.wraps(step)(lambda: [step()])
@@ -115,6 +122,7 @@ def held_by_wrapper(model: nn.Module) -> Callable[[], Any]:
         held_by_callable,
         held_by_namespace,
         held_by_method,
+        held_by_proxy,
         held_by_wrapper,
     ],
 )
@@ -240,6 +248,36 @@ def test_reset_is_called_even_after_a_step_that_raised():
     with pytest.raises(ZeroDivisionError), preserved(patient.step):
         raise ZeroDivisionError
     assert unseen.was_reset
+
+
+def test_reset_is_called_whenever_everything_is_put_back():
+    unseen = types.ModuleType("unseen")
+    unseen.resets = 0
+    patient = Workload(nn.Linear(1, 1), torch.ones(1), reset=lambda: setattr(unseen, "resets", unseen.resets + 1))
+    with preserved(patient) as kept:
+        kept.put_back()
+        kept.put_back()
+        assert unseen.resets == 2
+    assert unseen.resets == 3
+
+
+def test_nothing_that_was_searched_is_kept_alive():
+    def made() -> Callable[[], Any]:
+        held = nn.Linear(2, 2)
+
+        class Call:
+            def __call__(self) -> torch.Tensor:
+                return held(torch.ones(1, 2))
+
+        return Call()
+
+    step = made()
+    model = weakref.ref(type(step).__call__.__closure__[0].cell_contents)
+    with preserved(step):
+        step()
+    del step
+    gc.collect()
+    assert model() is None
 
 
 def test_a_broken_reset_is_told_and_the_state_is_back_all_the_same():

@@ -92,6 +92,13 @@ def test_compiling_gpt2_is_promised_what_was_measured():
     assert 1.2 < regions.speedup < 0.75 * forecast("compile", "gpt2").speedup
 
 
+@pytest.mark.parametrize("calls", [1, 12, 1000])
+@pytest.mark.parametrize("exam", ["pointwise_chain", "gpt2", "cpu_chain"])
+def test_what_costs_the_host_more_than_it_saves_has_a_worst_and_a_bound_too(exam, calls):
+    found = fused_forecast(known(exam), calls=calls, pads=True)
+    assert 0 < found.low <= found.speedup <= found.high
+
+
 def test_entering_compiled_code_too_often_costs_more_than_it_saves():
     once, often, always = (fused_forecast(known("gpt2"), calls=calls, pads=False).speedup for calls in (1, 200, 1000))
     assert once > often > always == 1

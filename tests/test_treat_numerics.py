@@ -14,7 +14,7 @@ import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.errors import CannotDecide
 from gobrrr.treat.edit import attribute, swap_on
 from gobrrr.treat.numerics import check, check_distribution
-from gobrrr.treat.observe import flat, gradients, seen
+from gobrrr.treat.observe import exact, flat, gradients, seen
 from gobrrr.treat.subject import Course, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Numerics
 from gobrrr.treat.verify import INPUTS, truth, verified
@@ -155,6 +155,13 @@ def test_what_rounding_alone_turns_over_is_no_mistake():
     turned = gradients(found, INPUTS)[0]
     assert turned["gradient of model.weight"].values[-1] == 0 != known.exact[0]["gradient of model.weight"].values[-1]
     assert verified(found, known, found.plan).passed
+
+
+def test_no_two_shakes_are_alike_and_each_is_the_same_again():
+    found = subject_of(lambda: Workload(torch.nn.Linear(3, 3), torch.ones(1, 3)))
+    one, other, again = (exact(found, INPUTS[:1], {}, shake=shake)[0]["result0"].values for shake in (1, 2, 1))
+    assert not one.equal(other)
+    assert one.equal(again)
 
 
 def test_the_same_where_rounding_could_not_is_one():

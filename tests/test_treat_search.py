@@ -169,6 +169,20 @@ def test_numbers_of_what_is_slower_are_nobodys_business():
     assert (lost.reason, lost.numerics) == ("slower", None)
 
 
+class Clash(Ward):
+    """The two do not compute the same together, and each alone does."""
+
+    def step(self) -> torch.Tensor:
+        return super().step() * (1.05 if {"one", "graph"} <= set(self.force) else 1)
+
+
+def test_what_is_wrong_in_a_graph_may_be_right_and_faster_without_it():
+    ward = Clash(factors={"graph": 0.5, "one": 0.3})
+    search = searched(ward, made(ward, "graph", Stage.GRAPH, predicted=3.0), made(ward, "one"))
+    assert names(search.kept) == ["one"]
+    assert search.lost["graph"].trial.reason == "one is faster in its place"
+
+
 def test_faster_than_the_compulsory_floor_is_refused():
     ward = Ward(factors={"magic": 0.01})
     assert "below the compulsory floor" in searched(ward, made(ward, "magic"), floor_s=0.1).lost["magic"].trial.reason

@@ -1,5 +1,6 @@
 """Every treatment: applied and undone it leaves the same bits, and while in force the same numbers."""
 
+import logging
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import torch
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.timing.state import preserved
 from gobrrr.timing.state.reach import reached
+from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.observe import flat
 from gobrrr.treat.subject import Subject
@@ -182,3 +184,16 @@ def test_a_normalization_that_reads_a_convolution_is_folded_into_it():
 
     assert folding_pairs(subject(images())) == [("model:0", "model:1")]
     assert folding_pairs(subject(training())) == []
+
+
+@pytest.mark.parametrize("asked", [logging.NOTSET, logging.WARNING, logging.DEBUG])
+def test_the_compilers_warnings_are_kept_back_unless_somebody_asked_for_more(asked):
+    logger = logging.getLogger("torch._dynamo")
+    before = logger.level
+    logger.setLevel(asked)
+    try:
+        with patient_compiler():
+            assert logger.level == (asked if asked == logging.DEBUG else logging.ERROR)
+        assert logger.level == asked
+    finally:
+        logger.setLevel(before)

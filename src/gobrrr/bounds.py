@@ -1,4 +1,5 @@
-"""What the numbers of an Exam can be. A file from a stranger may hold anything, and this is the one place that refuses.
+"""What the numbers of a document can be. A file from a stranger may hold anything, and this is the one place that
+refuses; of an Exam here, of what is smaller beside what it is.
 
 The bounds are far beyond what any machine does, and near enough that no sum or quotient of what lies within overflows.
 """
@@ -25,6 +26,9 @@ MOST_S = 1e9
 MOST = 1e30
 """FLOPs, bytes, or those per second: the largest training so far took less than 1e27 in all its steps."""
 
+LEAST_RATIO, MOST_RATIO = 1e-9, 1e9
+"""Of two times of one step."""
+
 MOST_ELEMENTS = 1 << 63
 """Torch counts elements, strides and offsets in 64 bits."""
 
@@ -47,9 +51,13 @@ def refuse_impossible(exam: "Exam") -> None:
 
     One after the other: there is no step time, for one, unless there are windows.
     """
-    for what, low, high, values in chain(_times(exam), _shares(exam), _ceilings(exam.ceilings), _counts(exam)):
+    refuse_beyond("Exam", chain(_times(exam), _shares(exam), _ceilings(exam.ceilings), _counts(exam)))
+
+
+def refuse_beyond(document: str, bounds: Iterable[Bound]) -> None:
+    for what, low, high, values in bounds:
         if any(value is not None and not low <= value <= high for value in values):
-            raise BadInput(f"the Exam is damaged: {what} is not from {low:g} to {high:g}")
+            raise BadInput(f"the {document} is damaged: {what} is not from {low:g} to {high:g}")
 
 
 def _times(exam: "Exam") -> Iterator[Bound]:

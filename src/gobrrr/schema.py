@@ -88,11 +88,20 @@ def write_whole(data: bytes, path: Path) -> None:
 
 def read(kind: type[D], path: Path) -> D:
     """The document in that file, or a `BadInput` that says in what way it is none."""
+    return read_one_of((kind,), path)
+
+
+def read_one_of(kinds: Sequence[type[D]], path: Path) -> D:
+    """The same of a document of several kinds: it is of that whose keys it has most of."""
+    kind = kinds[0]
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             raw = file.read(MAX_DOCUMENT_BYTES + 1)
         if len(raw) > MAX_DOCUMENT_BYTES:
             raise BadInput(f"{path} holds more than {MAX_DOCUMENT_BYTES >> 20} MiB: not a {kind.SCHEMA} file")
+        if len(kinds) > 1:
+            keys = _keys(raw)
+            kind = max(kinds, key=lambda one: len(_needed(one) & keys) / len(_needed(one)))
         quick = _quickly_read(kind, raw)
         data = json.loads(raw) if quick is None else None
     except FileNotFoundError:
@@ -103,6 +112,22 @@ def read(kind: type[D], path: Path) -> D:
         return from_document(kind, data) if quick is None else quick
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
+
+
+def _keys(raw: bytes) -> frozenset[str]:
+    msgspec = _msgspec()
+    if msgspec is None:
+        data = json.loads(raw)
+        return frozenset(data if isinstance(data, dict) else ())
+    unread: Any = msgspec.Raw
+    try:
+        return frozenset(msgspec.json.decode(raw, type=dict[str, unread]))
+    except msgspec.MsgspecError:
+        return frozenset()
+
+
+def _needed(kind: type[Document]) -> frozenset[str]:
+    return frozenset(one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING)
 
 
 def _quickly_written(document: Document) -> bytes | None:

@@ -19,7 +19,7 @@ COMMANDS = {
     "examine": "Time one step of a workload, join it with the work, and say what limits it.",
     "treat": "Try what can make a step faster, prove it, and keep what helped.",
     "trace": "Diagnose a trace that torch's profiler recorded, from any machine.",
-    "show": "Diagnose a kept Exam again, anywhere.",
+    "show": "Show again what was kept, anywhere.",
     "compare": "Two traces or Exams side by side: what became slower, what changed.",
     "explain": "Say what a finding means and what helps, or list them all.",
     "demo": "Examine a small built-in model, sick or healthy, explained as it goes.",

@@ -1,5 +1,6 @@
 """`gobrrr compare`."""
 
+from functools import partial
 from pathlib import Path
 from shlex import quote
 
@@ -26,5 +27,5 @@ def command(before: str, after: str, *, across_machines: bool, outputs: tuple[Pa
     exams = [exam_or_trace(source_of(one)) for one in (before, after)]
     mine, theirs = (Examined(exam, diagnose(exam)) for exam in exams)
     comparison = compare(mine.diagnosis, theirs.diagnosis, across_machines=across_machines)
-    page = render(comparison, f"gobrrr compare {quote(before)} {quote(after)} --json")
+    page = partial(render, comparison, f"gobrrr compare {quote(before)} {quote(after)} --json")
     answer("comparison", Compared(mine, theirs, comparison), comparison, page, outputs=outputs, as_json=as_json)

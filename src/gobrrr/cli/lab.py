@@ -1,5 +1,6 @@
 """`gobrrr lab`."""
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -26,4 +27,4 @@ def command(names: tuple[str, ...], *, outputs: tuple[Path, ...], as_json: bool)
 
     with progress_line("lab") as progress:
         lab = run(names, progress)
-    answer("lab", lab, lab, render(lab), outputs=outputs, as_json=as_json)
+    answer("lab", lab, lab, partial(render, lab), outputs=outputs, as_json=as_json)

@@ -58,17 +58,17 @@ def answer(
     kind: str,
     result: Any,
     document: "Document",
-    page: "RenderableType",
+    render: "Callable[[], RenderableType]",
     *,
     outputs: Iterable[Path],
     as_json: bool,
 ) -> None:
-    """The result as files, and on stdout for a program or for a person."""
+    """The result as files first, and then on stdout for a program or for a person."""
     write_outputs(kind, result, document, outputs)
     if as_json:
         click.echo(schema.dumps(document))
     else:
-        show_page(page)
+        show_page(render())
 
 
 def kept(outputs: Iterable[Path]) -> str | None:

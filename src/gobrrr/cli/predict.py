@@ -1,6 +1,6 @@
 """`gobrrr predict`."""
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +60,7 @@ def command(
         )
     from gobrrr.report.predict import render
 
-    answer("predictions", found, found, render(found), outputs=outputs, as_json=as_json)
+    answer("predictions", found, found, partial(render, found), outputs=outputs, as_json=as_json)
 
 
 def _sheet(name: str) -> "Datasheet":

@@ -1,6 +1,6 @@
 """`gobrrr show`."""
 
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from gobrrr import schema
 from gobrrr.cli.output import answer, check_endings, output_option, write_outputs
 from gobrrr.cli.selection import selected_rules, selecting
 from gobrrr.cli.terminal import show_page
-from gobrrr.errors import BadInput, UsageError
+from gobrrr.errors import UsageError
 from gobrrr.report.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -30,14 +30,19 @@ if TYPE_CHECKING:
 def command(file: str, *, select: str, ignore: str, outputs: tuple[Path, ...], as_json: bool) -> None:
     """Show again what was kept, an Exam diagnosed anew; needs neither torch nor the machine that it was made on.
 
-    FILE is what `-o x.json` wrote: an Exam, or what was treated, predicted or tested in the lab. Or it is one of the
-    ten Exams that were made last: `last`, which is meant if nothing is given, `last~1` before it, and so on.
+    FILE is what `-o x.json` wrote: an Exam, or what was treated, predicted or tested in the lab. (A comparison is made
+    again by `gobrrr compare`.) Or it is one of the ten Exams that were made last: `last`, which is meant if nothing is
+    given, `last~1` before it, and so on.
     """
     from gobrrr import history
     from gobrrr.exam import Exam
+    from gobrrr.lab.result import Lab
+    from gobrrr.predict.prediction import Predictions
+    from gobrrr.treat.outcome import Treated
 
     rules = selected_rules(select, ignore)
-    found = _kept(history.path_of(file))
+    kinds: tuple[type[Exam | Treated | Predictions | Lab], ...] = (Exam, Treated, Predictions, Lab)
+    found = schema.read_one_of(kinds, history.path_of(file))
     if isinstance(found, Exam):
         check_endings(FORMATS["step"], outputs)
         following = f"gobrrr show {quote(file)} " + ("--json" if outputs else "-o report.html")
@@ -48,38 +53,19 @@ def command(file: str, *, select: str, ignore: str, outputs: tuple[Path, ...], a
     _present_again(found, as_json=as_json, outputs=outputs)
 
 
-def _kept(path: Path) -> "Exam | Treated | Predictions | Lab":
-    """What cannot be read at all is told as of an Exam, which most files are."""
-    from gobrrr.exam import Exam
-
-    try:
-        return schema.read(Exam, path)
-    except BadInput:
-        from gobrrr.lab.result import Lab
-        from gobrrr.predict.prediction import Predictions
-        from gobrrr.treat.outcome import Treated
-
-        with suppress(BadInput):
-            return schema.read(Treated, path)
-        with suppress(BadInput):
-            return schema.read(Predictions, path)
-        with suppress(BadInput):
-            return schema.read(Lab, path)
-        raise
-
-
 def _present_again(found: "Treated | Predictions | Lab", *, as_json: bool, outputs: tuple[Path, ...]) -> None:
     from gobrrr.lab.result import Lab
     from gobrrr.report import lab, predict, treat
+    from gobrrr.report.plain import plain
     from gobrrr.treat.outcome import Treated
 
     if isinstance(found, Treated):
-        again = f"gobrrr treat {quote(found.target)} --keep rx.json"
-        kind, page = "treatment", treat.render(found, again)
+        again = f"gobrrr treat {quote(plain(found.target))} --keep rx.json"
+        kind, page = "treatment", partial(treat.render, found, again)
     elif isinstance(found, Lab):
-        kind, page = "lab", lab.render(found)
+        kind, page = "lab", partial(lab.render, found)
     else:
-        kind, page = "predictions", predict.render(found)
+        kind, page = "predictions", partial(predict.render, found)
     check_endings(FORMATS[kind], outputs)
     answer(kind, found, found, page, outputs=outputs, as_json=as_json)
 

@@ -1,6 +1,7 @@
 """`gobrrr treat`."""
 
 import os
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -59,7 +60,7 @@ def command(
     kept = "rx.json" if keep is None else str(keep)
     again = f"gobrrr treat {quote(target)} --keep {kept}"
     applied = f'in your program: gobrrr.apply("{kept}", model, optimizer)'
-    page = render(found, again if keep is None else applied)
+    page = partial(render, found, again if keep is None else applied)
     answer("treatment", found, found, page, outputs=outputs, as_json=as_json)
 
 

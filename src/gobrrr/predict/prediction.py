@@ -1,9 +1,10 @@
 """A Prediction: what a counted step would take on one accelerator, with its interval and its limits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from gobrrr.bounds import LEAST_RATIO, LEAST_S, MOST, MOST_RATIO, MOST_S, ROUNDING, Bound, refuse_beyond
 from gobrrr.diagnose.diagnosis import leading_regime, limiter
 from gobrrr.diagnose.regime import Regime
 from gobrrr.errors import ProgramFailed, UsageError
@@ -71,6 +72,28 @@ class Predictions:
     target: str
     predictions: tuple[Prediction, ...]
     what_if: tuple[WhatIf, ...]
+
+    def __post_init__(self) -> None:
+        """It is a file, and files come from strangers."""
+        refuse_beyond("prediction", _bounds(self))
+
+
+def _bounds(found: Predictions) -> Iterator[Bound]:
+    named = {Regime.COMPUTE, Regime.BANDWIDTH, Regime.OVERHEAD}
+    both: tuple[Prediction | WhatIf, ...] = (*found.predictions, *found.what_if)
+    yield Bound("the number of accelerators", 1, MOST, [len(found.predictions)])
+    yield Bound("a step time", LEAST_S, MOST_S, [one.step_s for one in both])
+    yield Bound(
+        "an end of an interval", 0, MOST_S, [end for one in found.predictions for end in (one.low_s, one.high_s)]
+    )
+    yield Bound("a speed-up", LEAST_RATIO, MOST_RATIO, [one.speedup for one in found.what_if])
+    yield Bound("a size in memory", 0, MOST, [one.peak_memory_bytes for one in both])
+    yield Bound(
+        "a number of regimes", len(named), len(named), [len(named & set(one.shares)) for one in found.predictions]
+    )
+    yield Bound(
+        "a share", -ROUNDING, 1 + ROUNDING, [share for one in found.predictions for share in one.shares.values()]
+    )
 
 
 Counting = Callable[[Scale], Program]

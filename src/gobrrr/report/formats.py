@@ -45,4 +45,4 @@ def rendered(kind: str, result: Any, path: Path) -> bytes:
     """What the file is to hold; its ending must be one of the kind's."""
     module, _, function = FORMATS[kind][ending(path)].rpartition(".")
     made: str | bytes = getattr(import_module(f"gobrrr.report.{module}"), function)(result)
-    return made if isinstance(made, bytes) else made.encode()
+    return made if isinstance(made, bytes) else made.encode(errors="backslashreplace")

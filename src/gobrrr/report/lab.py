@@ -86,10 +86,21 @@ def _experiment(result: Result) -> Iterator[RenderableType]:
 
 def shown(drawing: Drawing, points: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """The points that have what it draws, and are of the kind that it asks for."""
+    curved = drawing.kind == "curve"
     for point in points:
         wanted = all(point.get(field) == value for field, value in (drawing.only or {}).items())
-        if wanted and drawing.x.field in point and drawing.y.field in point:
+        x, y = point.get(drawing.x.field), point.get(drawing.y.field)
+        if wanted and (_is_drawable(x) and _is_drawable(y) if curved else x is not None and is_number(y)):
             yield point
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_drawable(value: Any) -> bool:
+    """On a logarithmic axis."""
+    return is_number(value) and value > 0
 
 
 def _drawn(drawing: Drawing, points: list[Mapping[str, Any]]) -> Iterator[RenderableType]:
@@ -98,7 +109,8 @@ def _drawn(drawing: Drawing, points: list[Mapping[str, Any]]) -> Iterator[Render
         yield _bars(drawing, points)
         return
     places = [(float(point[drawing.x.field]), float(point[drawing.y.field])) for point in points]
-    for line in curve.draw(places, TEXTS[drawing.x.unit], TEXTS[drawing.y.unit], drawing.marks):
+    marks = {name: place for name, place in (drawing.marks or {}).items() if _is_drawable(place)}
+    for line in curve.draw(places, TEXTS[drawing.x.unit], TEXTS[drawing.y.unit], marks):
         yield Text(line)
 
 
@@ -118,7 +130,8 @@ def _bars(drawing: Drawing, points: list[Mapping[str, Any]]) -> Table:
 
 
 def _said(point: Mapping[str, Any], column: Column) -> str:
-    return TEXTS[column.unit](point.get(column.field))
+    value = point.get(column.field)
+    return TEXTS[column.unit](value if column.unit == "text" or is_number(value) else None)
 
 
 def _claim(claim: Claim) -> Iterator[RenderableType]:

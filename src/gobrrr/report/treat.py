@@ -12,7 +12,7 @@ from gobrrr.treat.outcome import Treated
 from gobrrr.treat.treatment import Treatment
 
 BAR = 16
-"""Characters of the longest bar: all of a line fits a narrow terminal."""
+"""Characters of the longest bar."""
 
 
 def render(found: Treated, following: str) -> RenderableType:
@@ -37,10 +37,10 @@ def render(found: Treated, following: str) -> RenderableType:
 def _waterfall(view: TreatmentView) -> Table:
     """From now to the floor: each treatment's step, predicted beside measured."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("step")
+    table.add_column("step", no_wrap=True, overflow="fold", min_width=max(len(level.name) for level in view.levels))
     for column in ("time", "predicted", "measured"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+        table.add_column(column, justify="right")
+    table.add_column("", no_wrap=True, overflow="crop")
     kept = {one.name: one for one in view.kept}
     longest_s = max(level.to_s for level in view.levels)
     for level in view.levels:

@@ -62,7 +62,7 @@ class TreatmentView:
     machine: str
     verdict: str
     memory: str | None
-    """Before and after; None where nobody counts it."""
+    """Before and after; None where nobody counts it, or nothing has changed."""
     levels: tuple[Level, ...]
     kept: tuple[KeptLine, ...]
     rejected: tuple[LeftLine, ...]
@@ -76,7 +76,7 @@ def treatment_view(found: Treated) -> TreatmentView:
         target=plain(found.target),
         machine=plain(found.machine),
         verdict=_verdict(found),
-        memory=_memory(found.memory_before_bytes, found.memory_after_bytes),
+        memory=_memory(found.memory_before_bytes, found.memory_after_bytes) if found.kept else None,
         levels=tuple(_levels(found)),
         kept=tuple(map(_kept, found.kept)),
         rejected=tuple(

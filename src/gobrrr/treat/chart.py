@@ -63,11 +63,14 @@ class Chart:
         return self.kernels(lambda op: op.cls is OpClass.CONTRACTION and op.module.partition(".")[2] in paths)
 
     def forecast(self, *, device_s: float = 0.0, host_s: float = 0.0, most_device_s: float | None = None) -> Forecast:
-        """Of a change that takes so much off device and host, and off the device no more than the most."""
-        likely, most = (
-            self._speedup(one, host_s) for one in (device_s, device_s if most_device_s is None else most_device_s)
-        )
-        return Forecast(likely, self._speedup(UNSURE * device_s, UNSURE * host_s), max(likely, most))
+        """Of a change that takes so much off device and host, and off the device no more than the most.
+
+        Off the host it may take less than nothing, which at worst is all to be paid, and at best half of it.
+        """
+        least_host_s, most_host_s = sorted((host_s, UNSURE * host_s))
+        likely = self._speedup(device_s, host_s)
+        most = self._speedup(device_s if most_device_s is None else most_device_s, most_host_s)
+        return Forecast(likely, self._speedup(UNSURE * device_s, least_host_s), max(likely, most))
 
     def _speedup(self, device_s: float, host_s: float) -> float:
         stake = at_stake(self.case.sides, device_less_s=device_s, host_less_s=host_s) or 0.0

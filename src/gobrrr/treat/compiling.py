@@ -60,9 +60,11 @@ def patient_compiler() -> Iterator[None]:
 
 @contextmanager
 def _only_errors(name: str) -> Iterator[None]:
+    """Unless somebody has asked for more than warnings."""
     logger = logging.getLogger(name)
     before = logger.level
-    logger.setLevel(logging.ERROR)
+    if before in (logging.NOTSET, logging.WARNING):
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:

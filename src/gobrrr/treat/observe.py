@@ -26,6 +26,9 @@ SAMPLE = 1 << 14
 SHAKE = 8
 """Roundings of each number, as many ops leave them: what lies nearer than that to a turning is turned."""
 
+MANY = 1_000_003
+"""More than there are tensors: each has its own seed, and no other is shaken alike. A CPU looks at 32 bits of it."""
+
 STEPS = 2
 """Whose effect is observed: of what is frozen by mistake, as a count of steps in a captured graph, two show it."""
 
@@ -357,6 +360,6 @@ def widen(subject: Subject, shake: int | None = None) -> None:
             rounding = SHAKE * torch.finfo(thing.dtype).eps
             thing.data = thing.data.double()
             if shake is not None:
-                generator = torch.Generator(thing.device).manual_seed(shake + number)
+                generator = torch.Generator(thing.device).manual_seed(shake * MANY + number)
                 noise = torch.empty_like(thing.data).normal_(generator=generator)
                 thing.data *= 1 + rounding * noise

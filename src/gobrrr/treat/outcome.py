@@ -1,8 +1,10 @@
 """Outcomes: what was tried and what came of it, as plain data. What `treat --json` prints; no torch here."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from gobrrr.bounds import LEAST_RATIO, LEAST_S, MOST, MOST_RATIO, MOST_S, Bound, refuse_beyond
 from gobrrr.treat.numerics import Check
 
 
@@ -108,3 +110,23 @@ class Treated:
     prescription: Prescription
     advice: tuple[Advice, ...] = ()
     warnings: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        """It is a file, and files come from strangers."""
+        refuse_beyond("treatment", _bounds(self))
+
+
+def _bounds(found: Treated) -> Iterator[Bound]:
+    tried: tuple[Kept | Rejected, ...] = (*found.kept, *found.rejected)
+    times = [found.baseline_s, found.treated_s, *(one.step_s for one in tried)]
+    whole = (found.speedup, found.speedup_low, found.speedup_high, found.predicted_speedup)
+    ratios = [*whole, *(ratio for one in tried for ratio in (one.predicted, one.measured, one.low, one.high))]
+    spent = [found.spent_s, *(one.compile_s for one in found.kept)]
+    memory = [found.memory_before_bytes, found.memory_after_bytes, *(one.memory_bytes for one in found.kept)]
+    yield Bound("a step time", LEAST_S, MOST_S, times)
+    yield Bound("a speed-up", LEAST_RATIO, MOST_RATIO, [*ratios, *(one.bound for one in found.not_tried)])
+    yield Bound("a floor", 0, MOST_S, [found.fused_floor_s, found.compulsory_floor_s])
+    yield Bound("a time that was spent", 0, MOST_S, spent)
+    yield Bound("a number of steps", 0, MOST, [one.break_even_steps for one in found.kept])
+    yield Bound("what is at stake", 0, MOST_S, [one.seconds_at_stake for one in found.advice])
+    yield Bound("a size in memory", 0, MOST, memory)

@@ -66,21 +66,21 @@ def preserved(step: Workload | Step) -> Iterator[Kept]:
         tensors = remembered_tensors(things)
         generators = [*global_generators(), *held_generators(things)]
         everything = [*switches(), *generators, *bound, *(group.put_back for group in tensors)]
-
-    def put_back() -> None:
-        with ExitStack() as stack:
-            stack.callback(put_all_back, everything)
-            stack.callback(_reset, step)
-
-    try:
+    with _afterwards(step, everything):
         yield Kept(
             copied_bytes=sum(group.copied_bytes for group in tensors),
             device_bytes=sum(group.device_bytes for group in tensors),
             beyond=beyond(things),
-            put_back=put_back,
+            put_back=lambda: _afterwards(step, everything).close(),
         )
-    finally:
-        put_back()
+
+
+def _afterwards(step: Workload | Step, everything: list[PutBack]) -> ExitStack:
+    """What is to be done when it is left, both whatever the other raises."""
+    stack = ExitStack()
+    stack.callback(put_all_back, everything)
+    stack.callback(_reset, step)
+    return stack
 
 
 def _reset(step: Workload | Step) -> None:

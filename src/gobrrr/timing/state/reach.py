@@ -48,16 +48,16 @@ def beyond(things: Iterable[object]) -> tuple[str, ...]:
 
 def is_open(thing: object) -> bool:
     """Has attributes that are the user's business; the standard library's and torch's inner objects are left alone."""
-    return _is_open(type(thing))  # type: ignore[arg-type]  # of a class: mypy takes its objects' hash for its own
+    import torch
+
+    if isinstance(thing, FunctionType | partial | SimpleNamespace | UserDict | torch.Tensor | torch.nn.Module):
+        return True
+    return _is_open_home(type(thing).__module__)
 
 
 @lru_cache(maxsize=4096)
-def _is_open(kind: type) -> bool:
-    import torch
-
-    if issubclass(kind, FunctionType | partial | SimpleNamespace | UserDict | torch.Tensor | torch.nn.Module):
-        return True
-    home = kind.__module__
+def _is_open_home(home: str) -> bool:
+    """By the name of the module alone: whoever remembered classes would keep alive what they hold."""
     if root_package(home) == "torch":
         return home.startswith(_TORCH_HOMES)
     return root_package(home) not in sys.stdlib_module_names
