@@ -1,9 +1,10 @@
 """What the lab found, as plain data: points, claims, and how to look at them. No torch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from gobrrr.bounds import MOST, MOST_S, Bound, refuse_beyond
 from gobrrr.lab.claim import Claim
 
 Unit = Literal["s", "FLOP/s", "B/s", "B", "FLOP/B", "%", "", "text"]
@@ -61,3 +62,19 @@ class Lab:
     experiments: tuple[Result, ...]
     doubts: tuple[str, ...] = ()
     """What was wrong with the machine meanwhile."""
+
+    def __post_init__(self) -> None:
+        """It is a file, and files come from strangers."""
+        refuse_beyond("lab", _bounds(self))
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _bounds(lab: Lab) -> Iterator[Bound]:
+    values = (value for result in lab.experiments for point in result.points for value in point.values())
+    drawings = (drawing for result in lab.experiments for drawing in result.drawings)
+    yield Bound("a number of a point", -MOST, MOST, filter(is_number, values))
+    yield Bound("a marked place", -MOST, MOST, (place for one in drawings for place in (one.marks or {}).values()))
+    yield Bound("what an experiment took", 0, MOST_S, (result.seconds for result in lab.experiments))

@@ -11,13 +11,16 @@ from rich.text import Text
 
 from gobrrr import units
 from gobrrr.lab.claim import Claim, Verdict
-from gobrrr.lab.result import Column, Drawing, Lab, Result
+from gobrrr.lab.result import Column, Drawing, Lab, Result, is_number
 from gobrrr.report import curve
 from gobrrr.report.diagnosis import bar
 
 NEXT = "gobrrr examine FILE.py:NAME"
 WIDTH = 120
 """Of the text that is kept."""
+
+LEAST = 1e-30
+"""Of what has a place on a logarithmic axis."""
 
 STYLES = {Verdict.HOLDS: "green", Verdict.IN_PART: "yellow", Verdict.FAILS: "red", Verdict.UNTESTABLE: "dim"}
 
@@ -94,13 +97,9 @@ def shown(drawing: Drawing, points: Iterable[Mapping[str, Any]]) -> Iterator[Map
             yield point
 
 
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_drawable(value: Any) -> bool:
     """On a logarithmic axis."""
-    return is_number(value) and value > 0
+    return is_number(value) and value > LEAST
 
 
 def _drawn(drawing: Drawing, points: list[Mapping[str, Any]]) -> Iterator[RenderableType]:
