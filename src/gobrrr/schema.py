@@ -27,6 +27,10 @@ MAX_DOCUMENT_BYTES = 1 << 30
 """A document larger than this once inflated is not one of ours, and reading on would exhaust memory."""
 
 
+NEARLY = 0.8
+"""Of the keys of a kind, from which on a document that lacks some is a damaged one of it, and no other."""
+
+
 class Document(Protocol):
     SCHEMA: ClassVar[str]
     VERSION: ClassVar[int]
@@ -92,7 +96,7 @@ def read(kind: type[D], path: Path) -> D:
 
 
 def read_one_of(kinds: Sequence[type[D]], path: Path) -> D:
-    """The same of a document of several kinds: it is of that whose keys it has most of."""
+    """The same of a document of several kinds: of that whose keys it has, or nearly so, or else of the first."""
     kind = kinds[0]
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -101,7 +105,7 @@ def read_one_of(kinds: Sequence[type[D]], path: Path) -> D:
             raise BadInput(f"{path} holds more than {MAX_DOCUMENT_BYTES >> 20} MiB: not a {kind.SCHEMA} file")
         if len(kinds) > 1:
             keys = _keys(raw)
-            kind = max(kinds, key=lambda one: len(_needed(one) & keys) / len(_needed(one)))
+            kind = next((one for one in kinds if len(_needed(one) & keys) >= NEARLY * len(_needed(one))), kind)
         quick = _quickly_read(kind, raw)
         data = json.loads(raw) if quick is None else None
     except FileNotFoundError:
