@@ -3,9 +3,8 @@
     python benchmarks/treat_summary.py benchmarks/results/cpu2/treat.jsonl
 
 For each workload the treated step beside torch.compile's modes; over all of them the geometric mean over the best mode,
-and how far predicted gains are from measured ones: seconds, summed over all that was tried, and directions. A gain of
-less than noise has no direction: what lies within a percent of no change is right where as little was predicted, or
-where the race was open.
+and how far predicted gains are from measured ones: seconds, summed over all that was tried, and directions, of those
+whose interval does not hold 1.
 """
 
 import argparse
@@ -15,8 +14,6 @@ from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 from typing import Any
-
-LITTLE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +39,12 @@ class Gain:
     @property
     def is_open(self) -> bool:
         """The interval holds no change."""
-        return self.low <= 1 + LITTLE and self.high >= 1 - LITTLE
+        return self.low <= 1 <= self.high
 
     @property
     def is_right(self) -> bool:
         """As predicted, it is faster, or it is not."""
-        return (self.predicted > 1 + LITTLE) == (self.measured > 1)
+        return (self.predicted > 1) == (self.measured > 1)
 
 
 def gains(row: dict[str, Any]) -> Iterator[Gain]:
