@@ -19,10 +19,10 @@ from gobrrr.lab.bert import PAPER_FLOPS, encoder_layer, training
 from gobrrr.lab.claim import CLAIMED, Verdict
 from gobrrr.lab.compiling import compiled
 from gobrrr.lab.experiment import EXPERIMENTS
-from gobrrr.lab.result import Lab
+from gobrrr.lab.result import Column, Drawing, Lab, Result
 from gobrrr.lab.site import NotHere, Site
 from gobrrr.machine import identify
-from gobrrr.report.lab import markdown, render
+from gobrrr.report.lab import markdown, render, text
 from gobrrr.timing.steady import StepEffort
 from gobrrr.work.counter import counted_program
 from gobrrr.work.work import total
@@ -222,3 +222,15 @@ def test_the_tables_of_the_documentation_are_the_kept_results():
     assert filled(page) == page
     assert "<!-- lab: cpu2 -->" in page
     assert "<!-- lab: h200 -->" in page
+
+
+def test_a_bar_that_nobody_measured_keeps_its_row_and_has_no_length():
+    drawing = Drawing("bars", "rates", Column("what", "what"), Column("rate", "measured", "FLOP/s"))
+    points = ({"what": "fp8", "rate": None}, {"what": "fp16", "rate": 2e12}, {"what": "fp4", "rate": "odd"})
+    result = Result(name="peaks", question="how fast?", claims=(), points=points, drawings=(drawing,))
+    page = text(Lab(device="d", torch=None, threads=1, made_at="2026", experiments=(result,)))
+    (unknown,) = (line for line in page.splitlines() if line.startswith("fp8"))
+    assert "?" in unknown
+    assert "█" not in unknown
+    assert "2.00 TFLOP/s" in page
+    assert "fp4" not in page

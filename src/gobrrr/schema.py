@@ -26,7 +26,6 @@ from gobrrr.errors import BadInput, Missing
 MAX_DOCUMENT_BYTES = 1 << 30
 """A document larger than this once inflated is not one of ours, and reading on would exhaust memory."""
 
-
 NEARLY = 0.8
 """Of the keys of a kind, from which on a document that lacks some is a damaged one of it, and no other."""
 

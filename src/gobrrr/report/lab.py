@@ -89,15 +89,19 @@ def _experiment(result: Result) -> Iterator[RenderableType]:
 
 def shown(drawing: Drawing, points: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """The points that have what it draws, and are of the kind that it asks for."""
-    curved = drawing.kind == "curve"
     for point in points:
         wanted = all(point.get(field) == value for field, value in (drawing.only or {}).items())
-        x, y = point.get(drawing.x.field), point.get(drawing.y.field)
-        if wanted and (_is_drawable(x) and _is_drawable(y) if curved else x is not None and is_number(y)):
+        if wanted and drawing.x.field in point and drawing.y.field in point and _is_drawable(drawing, point):
             yield point
 
 
-def _is_drawable(value: Any) -> bool:
+def _is_drawable(drawing: Drawing, point: Mapping[str, Any]) -> bool:
+    """A bar may be unknown, and then has no length."""
+    x, y = point[drawing.x.field], point[drawing.y.field]
+    return _has_a_place(x) and _has_a_place(y) if drawing.kind == "curve" else y is None or is_number(y)
+
+
+def _has_a_place(value: Any) -> bool:
     """On a logarithmic axis."""
     return is_number(value) and value > LEAST
 
@@ -108,7 +112,7 @@ def _drawn(drawing: Drawing, points: list[Mapping[str, Any]]) -> Iterator[Render
         yield _bars(drawing, points)
         return
     places = [(float(point[drawing.x.field]), float(point[drawing.y.field])) for point in points]
-    marks = {name: place for name, place in (drawing.marks or {}).items() if _is_drawable(place)}
+    marks = {name: place for name, place in (drawing.marks or {}).items() if _has_a_place(place)}
     for line in curve.draw(places, TEXTS[drawing.x.unit], TEXTS[drawing.y.unit], marks):
         yield Text(line)
 

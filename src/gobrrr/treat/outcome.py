@@ -129,4 +129,4 @@ def _bounds(found: Treated) -> Iterator[Bound]:
     yield Bound("a time that was spent", 0, MOST_S, spent)
     yield Bound("a number of steps", 0, MOST, [one.break_even_steps for one in found.kept])
     yield Bound("what is at stake", 0, MOST_S, [one.seconds_at_stake for one in found.advice])
-    yield Bound("a size in memory", 0, MOST, memory)
+    yield Bound("a size in memory", -MOST, MOST, memory)  # what our own copies take is subtracted

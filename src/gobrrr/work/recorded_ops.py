@@ -8,7 +8,7 @@ from itertools import permutations
 from gobrrr.dtypes import ITEM_BYTES
 from gobrrr.work.call import Call
 from gobrrr.work.kernel_names import class_of
-from gobrrr.work.op import CountedBy, OpClass, TensorRef
+from gobrrr.work.op import CountedBy, Op, OpClass, Phase, TensorRef
 from gobrrr.work.recorded import Recorded
 from gobrrr.work.registry import Rule, canonical, counted, rule_for
 from gobrrr.work.results import call_of
@@ -35,6 +35,22 @@ class CountedOp:
     work: Work | None
     inputs: tuple[TensorRef, ...]
     outputs: tuple[TensorRef, ...]
+
+    def ran(self, name: str, phase: Phase, module: str, device: str) -> Op:
+        """As an op of a step."""
+        return Op(
+            name=name,
+            cls=self.cls,
+            phase=phase,
+            module=module,
+            source=None,
+            device=device,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            counted_by=self.counted_by,
+            work=self.work,
+            launches=True,
+        )
 
 
 def has_torch() -> bool:

@@ -74,16 +74,4 @@ def _standing(lane: Lane, count: Counting) -> Iterator[tuple[Span, CountedOp]]:
 
 def _op(trace: Trace, host: Host, span: Span, counted: CountedOp) -> Op:
     around = chain(host, span)
-    return Op(
-        name=span.name,
-        cls=counted.cls,
-        phase=phase_of(host, around, span),
-        module=module_of(trace, host, around, span),
-        source=None,
-        device="cpu",
-        inputs=counted.inputs,
-        outputs=counted.outputs,
-        counted_by=counted.counted_by,
-        work=counted.work,
-        launches=True,
-    )
+    return counted.ran(span.name, phase_of(host, around, span), module_of(trace, host, around, span), "cpu")

@@ -3,7 +3,7 @@
 import re
 from collections import Counter as Multiset
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice
 
 from gobrrr.timing.kernel import Kernel, KernelKind
@@ -197,19 +197,9 @@ class Joining:
         counted = counted or _by_bytes(self.trace, row) or unknown_op(kernel)
         phase = phase_of(host, around, call)
         named = around[owner or 0] if around else None
-        return Op(
-            name=kernel if named is None else named.name,
-            cls=_class(counted.cls, phase, kernel),
-            phase=phase,
-            module=module_of(self.trace, host, around, call),
-            source=None,
-            device="cuda",
-            inputs=counted.inputs,
-            outputs=counted.outputs,
-            counted_by=counted.counted_by,
-            work=counted.work,
-            launches=True,
-        )
+        counted = replace(counted, cls=_class(counted.cls, phase, kernel))
+        name = kernel if named is None else named.name
+        return counted.ran(name, phase, module_of(self.trace, host, around, call), "cuda")
 
     def _kernel(self, row: int, op: Op, place: int) -> Kernel:
         trace, played = self.trace, self.chosen.play
