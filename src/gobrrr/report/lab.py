@@ -24,6 +24,14 @@ LEAST = 1e-30
 
 STYLES = {Verdict.HOLDS: "green", Verdict.IN_PART: "yellow", Verdict.FAILS: "red", Verdict.UNTESTABLE: "dim"}
 
+SEVERAL = {
+    Verdict.HOLDS: "hold",
+    Verdict.IN_PART: "hold in part",
+    Verdict.FAILS: "do not hold here",
+    Verdict.UNTESTABLE: "not testable here",
+}
+"""Verdicts, of more than one claim."""
+
 TEXTS: Mapping[str, Callable[[Any], str]] = {
     "s": units.seconds,
     "FLOP/s": units.flops_per_s,
@@ -57,7 +65,8 @@ def render(lab: Lab) -> RenderableType:
 def tally(lab: Lab) -> str:
     """How many claims came out how."""
     verdicts = [claim.verdict for claim in claims(lab)]
-    counted = ", ".join(f"{verdicts.count(one)} {one.value}" for one in Verdict if one in verdicts)
+    numbers = {one: verdicts.count(one) for one in Verdict if one in verdicts}
+    counted = ", ".join(f"{number} {one.value if number == 1 else SEVERAL[one]}" for one, number in numbers.items())
     return f"{len(verdicts)} claims: {counted}"
 
 
