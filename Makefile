@@ -34,6 +34,8 @@ pages: install
 	$(BIN)/gobrrr show $(H200)-sick.json.gz -o docs/pages/everything-wrong.html >/dev/null
 	$(BIN)/gobrrr show $(H200)-healthy.json.gz -o docs/pages/everything-right.html >/dev/null
 	$(BIN)/gobrrr compare $(H200)-sick.json.gz $(H200)-healthy.json.gz -o docs/pages/difference.html >/dev/null
+	$(BIN)/gobrrr show benchmarks/results/h200/patient_treated.json -o docs/pages/everything-treated.html >/dev/null
+	$(BIN)/gobrrr trace benchmarks/results/h200/patient_trace.json.gz -o docs/pages/trace.html >/dev/null
 	$(BIN)/gobrrr show benchmarks/results/h200/lab.json -o docs/pages/lab.html >/dev/null
 
 clean:

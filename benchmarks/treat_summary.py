@@ -58,14 +58,20 @@ def best_mode_s(row: dict[str, Any]) -> float | None:
     return min((one["step_s"] for one in row["peers"] if "step_s" in one), default=None)
 
 
+def half_width(low: float | None, high: float | None, middle: float) -> str:
+    """Nothing where nobody kept it."""
+    return "" if low is None or high is None else f" ± {50 * (high - low) / middle:.1f} %"
+
+
 def line(row: dict[str, Any]) -> str:
     found, best_s = row["treated"], best_mode_s(row)
-    half = (found["speedup_high"] - found["speedup_low"]) / 2 / found["speedup"]
+    half = half_width(found["speedup_low"], found["speedup_high"], found["speedup"])
+    own = half_width(found.get("treated_low_s"), found.get("treated_high_s"), found["treated_s"])
     over = "" if best_s is None else f", {best_s / found['treated_s']:.3f}x the best mode"
     modes = "".join(f", {one['mode']} {one['step_s'] * 1e3:.4g} ms" for one in row["peers"] if "step_s" in one)
     return (
-        f"{row['workload']}: {found['baseline_s'] * 1e3:.4g} -> {found['treated_s'] * 1e3:.4g} ms, "
-        f"{found['speedup']:.3f}x ± {100 * half:.1f} % in {found['spent_s']:.0f} s{over}{modes}"
+        f"{row['workload']}: {found['baseline_s'] * 1e3:.4g} -> {found['treated_s'] * 1e3:.4g} ms{own}, "
+        f"{found['speedup']:.3f}x{half} in {found['spent_s']:.0f} s{over}{modes}"
     )
 
 

@@ -18,7 +18,8 @@ from gobrrr.treat.outcome import Advice, Kept, NotTried, Prescription, Rejected,
 from test_exam import doing, exam, full_exam, kernel, small_program
 
 DATA = Path(__file__).parent / "data"
-LAB = Path(__file__).parents[1] / "benchmarks" / "results" / "h200" / "lab.json"
+H200 = Path(__file__).parents[1] / "benchmarks" / "results" / "h200"
+LAB = H200 / "lab.json"
 
 HOSTILE = {
     "script": "<script>owned = 1</script>",
@@ -75,6 +76,11 @@ def kept_lab() -> Lab:
     return schema.read(Lab, LAB)
 
 
+def cured() -> Treated:
+    """The GPT with everything wrong."""
+    return schema.read(Treated, H200 / "patient_treated.json")
+
+
 def treated() -> Treated:
     """Made up: 100 ms, halved, then a fifth off."""
     return Treated(
@@ -82,6 +88,8 @@ def treated() -> Treated:
         machine="NVIDIA H200",
         baseline_s=0.1,
         treated_s=0.04,
+        treated_low_s=0.0398,
+        treated_high_s=0.0402,
         speedup=2.5,
         speedup_low=2.4,
         speedup_high=2.6,

@@ -14,7 +14,7 @@ import pytest
 
 from gobrrr import units
 from gobrrr.report.view import step_view
-from reported import HOSTILE, bert, compared, everything_wrong, hostile, kept_lab, odd, predicted, treated
+from reported import HOSTILE, bert, compared, cured, everything_wrong, hostile, kept_lab, odd, predicted
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
@@ -143,7 +143,7 @@ def test_the_other_pages_draw(visit):
         "comparison": comparison.render(compared()),
         "predictions": predictions.render(predicted()),
         "lab": lab.render(kept_lab()),
-        "treatment": treatment.render(treated()),
+        "treatment": treatment.render(cured()),
     }
     for name, html in pages.items():
         one = visit(html)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr import schema
+from gobrrr.diagnose.diagnosis import diagnose
 from gobrrr.errors import BadInput, UsageError
 from gobrrr.exam import Exam
 from gobrrr.machine import datasheets
@@ -152,6 +153,24 @@ def test_without_an_optimizer_that_goes_from_parameter_to_parameter_bert_is_as_m
     assert fused_s / plain_s == pytest.approx(71.7 / 92.6, rel=0.05)
 
 
+def test_what_goes_into_compiled_code_costs_the_host_by_the_piece():
+    """Parameters and the batch; not what was computed on the way."""
+    given_, middle, weights = (
+        ref(4)._replace(storage=1),
+        ref(4)._replace(storage=2),
+        [ref(4)._replace(storage=i) for i in range(3, 13)],
+    )
+    forward = [
+        op("aten::mul", OpClass.ELEMENTWISE, [given_ if i == 0 else middle, one], [middle])
+        for i, one in enumerate(weights)
+    ]
+    backward = [replace(one, phase=Phase.BACKWARD) for one in forward]
+    assert hosts.leaves([*forward, *backward]) == 11
+    assert hosts.entering_s(forward, calls=2) == pytest.approx(2 * hosts.ENTERING_S + 11 * hosts.LEAF_S)
+    trained_s = hosts.ENTERING_TRAINED_S + 11 * hosts.LEAF_TRAINED_S
+    assert hosts.entering_s([*forward, *backward]) == pytest.approx(trained_s)
+
+
 def test_modes_of_torch_compile_are_variants():
     assert Variant.of_modes([]) is Variant.EAGER
     assert Variant.of_modes(["default", "max-autotune-no-cudagraphs"]) is Variant.COMPILED
@@ -217,7 +236,22 @@ def test_recorded_steps_of_an_h200_are_predicted_from_the_datasheet(name):
     assert found.fits
 
 
-@pytest.mark.parametrize("name", ["bert_large", "gpt2", "matmul_chain", "pointwise_chain", "tiny_with_sync"])
+RECORDED = ["bert_large", "gpt2", "llama_decode", "matmul_chain", "pointwise_chain", "tiny_with_sync"]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_predicted_step_is_of_the_regime_that_was_recorded(name):
+    """Within 15 points of each share: what a kernel takes above its floor counts for its regime in both."""
+    exam = schema.read(Exam, EXAMS / f"{name}.json.gz")
+    variant = Variant.COMPILED_GRAPHED if name == "llama_decode" else Variant.EAGER
+    found = prediction(exam.program.ops, None, step(exam.program.ops, H200, host_of(H200), variant), H200)
+    seen = diagnose(exam)
+    assert found.regime == seen.regime
+    for regime in ("compute", "bandwidth", "overhead"):
+        assert found.shares[regime] == pytest.approx(seen.shares[regime], abs=0.15)
+
+
+@pytest.mark.parametrize("name", [one for one in RECORDED if one != "llama_decode"])
 def test_an_exam_scaled_to_its_own_machine_is_itself(name):
     exam = schema.read(Exam, EXAMS / f"{name}.json.gz")
     found = anchored(exam, H200)

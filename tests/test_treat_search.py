@@ -3,21 +3,26 @@
 import math
 import random
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from gobrrr.stats import Comparison, Interval
+import gobrrr.treat.treatments  # noqa: F401 (registers them)
+from gobrrr import schema
+from gobrrr.exam import Exam
+from gobrrr.stats import Comparison, Interval, Sample
 from gobrrr.timing.steady import StepEffort
 from gobrrr.treat.edit import item
 from gobrrr.treat.search import Search
 from gobrrr.treat.subject import examined_subject
-from gobrrr.treat.treating import Final, _confirmed
-from gobrrr.treat.treatment import Forecast, Numerics, Stage, Treatment, Unfit
+from gobrrr.treat.treating import Final, _compulsory_floor_s, _confirmed, _final, _fused_floor_s
+from gobrrr.treat.treatment import TREATMENTS, Dose, Forecast, Numerics, Stage, Treatment, Unfit
 from gobrrr.treat.trial import Bench
 from gobrrr.treat.verify import truth
 from test_exam import exam
 
+SLOW_MATH = Path(__file__).parent / "data" / "patients" / "h200" / "B301-slow_math-sick.json.gz"
 EFFORT = StepEffort(warmup_steps=6, warmup_s=100, window_s=1, window_steps=1, windows=10, budget_s=1000)
 
 
@@ -73,6 +78,7 @@ class Made:
     predicted: float = 2.0
     raises: BaseException | None = None
     unfit: str | None = None
+    compiles_s: float = 0.0
 
     def sites(self, chart):
         if self.unfit:
@@ -84,6 +90,7 @@ class Made:
 
     def edits(self, subject, sites):
         APPLIED.append(self.name)
+        self.ward.clock.seconds += self.compiles_s
         yield item(self.ward.force, self.name, value=True)
         if self.raises:
             raise self.raises
@@ -148,6 +155,13 @@ def test_what_is_kept_is_kept_as_it_was_tried():
     ward = Ward(factors={"one": 0.5, "two": 0.8, "three": 0.9})
     searched(ward, *(made(ward, name, group="g" if name != "three" else None) for name in ward.factors))
     assert sorted(APPLIED) == ["one", "three", "two"]
+
+
+def test_what_it_took_to_capture_is_to_be_won_back_too():
+    """A graph is captured, and what it replays compiled, before the first step."""
+    ward = Ward(factors={"captured": 0.5})
+    search = searched(ward, made(ward, "captured", compiles_s=30.0))
+    assert search.kept[0].trial.compile_s == pytest.approx(30)
 
 
 def test_no_difference_is_no_gain():
@@ -317,8 +331,9 @@ def test_what_is_kept_is_examined_as_long_as_something_may_follow(budget_s, look
 def test_what_is_slower_in_the_end_is_not_kept_whatever_it_won_before():
     ward = Ward(factors={"good": 0.5})
     search = searched(ward, made(ward, "good"))
-    slower = Final(2.0, Comparison(0.96, Interval(0.9, 1.04)))
-    assert _confirmed(search, slower) == Final(pytest.approx(1.92), Comparison(1.0, Interval(1.0, 1.0)))
+    before, after = Sample((1.92,)), Sample((2.0,))
+    slower = Final(search.bench.subject.plan, before, after, Comparison(0.96, Interval(0.9, 1.04)))
+    assert _confirmed(search, slower) == Final((), before, before, Comparison(1.0, Interval(1.0, 1.0)))
     assert not search.kept
     assert not ward.force
     assert "0.96x (0.90 to 1.04)" in search.lost["good"].trial.reason
@@ -329,3 +344,29 @@ def test_what_is_risky_is_rehearsed_and_its_failure_is_the_reason():
     search = searched(ward, made(ward, "graph", risky=True), rehearse=lambda _: "capture failed")
     assert search.lost["graph"].trial.reason == "failed when rehearsed: capture failed"
     assert not ward.force
+
+
+def test_an_interrupt_in_the_last_race_leaves_what_was_found_prescribed(monkeypatch):
+    """Also while it is the step as it came that runs."""
+
+    def cut(_bench, turn):
+        turn.to_before()
+        raise KeyboardInterrupt
+
+    ward = Ward(factors={"good": 0.5})
+    search = searched(ward, made(ward, "good"))
+    monkeypatch.setattr("gobrrr.treat.treating.raced", cut)
+    final = _final(search.bench, search, search.exam)
+    assert [dose.treatment.name for dose in final.plan] == ["good"]
+    assert (final.before.median, final.after.median) == pytest.approx((1.0, 0.5))
+
+
+def test_floors_are_those_of_the_precision_that_is_kept():
+    """Half as wide, a step of products has less to do; in weights of a byte nobody knows how much less."""
+    looked_at = schema.read(Exam, SLOW_MATH)
+    as_it_came, half, quantized = (
+        tuple(Dose(TREATMENTS[name], ()) for name in names) for names in ((), ("bf16-autocast",), ("int8-weight-only",))
+    )
+    for floor_s in (_compulsory_floor_s, _fused_floor_s):
+        assert floor_s(looked_at, half) < 0.5 * floor_s(looked_at, as_it_came)
+        assert floor_s(looked_at, quantized) is None

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from gobrrr.diagnose.floor import split
 from gobrrr.diagnose.fusion import groups
 from gobrrr.diagnose.kinds import Kind, kind
 from gobrrr.diagnose.residency import Traffic, accesses, likely_residency
@@ -12,7 +13,7 @@ from gobrrr.predict.accelerator import Accelerator
 from gobrrr.predict.host import Host, Issued, simulated, training, waits
 from gobrrr.predict.kernels import NO_KERNEL, Kernel, kernel
 from gobrrr.predict.spread import Family
-from gobrrr.predict.stream import Stream, stream
+from gobrrr.predict.stream import Stream, shortest_s, stream
 from gobrrr.work.op import Op, OpClass, Phase, TensorRef
 from gobrrr.work.work import Work
 
@@ -47,7 +48,9 @@ class Variant(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Seconds of one step. Compute, bandwidth and overhead add to `step_s`."""
+    """Seconds of one step. Compute, bandwidth and overhead add to `step_s`, as an Exam has them: what a kernel takes
+    above its floor belongs to its regime, and only latency, that of a kernel with next to nothing to do, is overhead.
+    """
 
     step_s: float
     host_s: float
@@ -89,7 +92,7 @@ def compiled(ops: Sequence[Op], accelerator: Accelerator, host: Host) -> list[Is
     model = without_unread([op for op in ops if op.phase is not Phase.OPTIMIZER])
     fused = groups(model, flash=False)
     traffics = likely_residency([group.accesses for group in fused], accelerator.cache_bytes)
-    issued = [Issued(host.entering_s(trains=training(ops)), NO_KERNEL)]
+    issued = [Issued(host.entering_s(model), NO_KERNEL)]
     for group, traffic in zip(fused, traffics, strict=True):
         members = [model[index] for index in group.ops]
         issued += [Issued(host.compiled_s, one) for one in group_kernels(members, traffic, accelerator)]
@@ -165,7 +168,8 @@ def summed(issued: Iterable[Issued], accelerator: Accelerator, *, synchronised: 
     for one in issued:
         estimate = one.kernel.estimate
         family_s[one.kernel.family] += estimate.seconds
-        work_s = min(estimate.seconds, max(estimate.compute_s, estimate.memory_s))
+        floor_s = max(estimate.compute_s, estimate.memory_s)
+        work_s = estimate.seconds - split(estimate.seconds, floor_s, shortest_s(accelerator)).latency
         if estimate.compute_s >= estimate.memory_s:
             compute += work_s
         else:

@@ -20,6 +20,10 @@ class Level:
     predicted_s: float | None
     """Where the treatment was predicted to bring it."""
 
+    @property
+    def said(self) -> str:
+        return f"{'→ ' if self.kind == 'kept' else ''}{units.seconds(self.to_s)}"
+
 
 @dataclass(frozen=True, slots=True)
 class KeptLine:
@@ -101,10 +105,16 @@ def _verdict(found: Treated) -> str:
     interval = f"{units.times(found.speedup_low)} to {units.times(found.speedup_high)}"
     floor_s = found.fused_floor_s
     of_floor = "" if not floor_s else f"; at {units.percent(floor_s / found.treated_s, 0)} of the fused floor"
-    return (
-        f"{units.seconds(found.baseline_s)} → {units.seconds(found.treated_s)}: {units.times(found.speedup)} "
-        f"({interval}), {units.times(found.predicted_speedup)} was predicted{of_floor}; {spent}"
-    )
+    times = f"{units.seconds(found.baseline_s)} → {units.seconds(found.treated_s)}{_doubt(found)}"
+    won = f"{units.times(found.speedup)} ({interval}), {units.times(found.predicted_speedup)} was predicted"
+    return f"{times}: {won}{of_floor}; {spent}"
+
+
+def _doubt(found: Treated) -> str:
+    low_s, high_s = found.treated_low_s, found.treated_high_s
+    if low_s is None or high_s is None:
+        return ""
+    return f" ± {units.percent((high_s - low_s) / 2 / found.treated_s, 1)}"
 
 
 def _memory(before: int | None, after: int | None) -> str | None:

@@ -42,7 +42,7 @@ def fused_forecast(chart: Chart, *, calls: int, pads: bool, inside: Callable[[Op
 
     ops = [op for op in chart.ops if is_fused(op)]
     kernels = len(chart.fused_groups(is_fused)) + sum(op.cls is OpClass.CONTRACTION for op in ops)
-    asking_s = kernels * COMPILED * case.dispatch_s + calls * entering_s(trains=chart.trains)
+    asking_s = kernels * COMPILED * case.dispatch_s + entering_s(ops, calls)
     host_s = len(ops) * case.op_s - asking_s if graphless(plan) == plan else 0.0
     padded_s = chart.device_s_of("B302") if pads else 0.0
     fusable_s = chart.fusable_s(is_fused)

@@ -22,7 +22,7 @@ class Kept:
     step_s: float
     numerics: Check
     compile_s: float
-    """What its first steps cost."""
+    """What it cost to compile, to capture, and to take the first step."""
     break_even_steps: float | None
     """After so many steps that cost is won back."""
     memory_bytes: int | None
@@ -95,11 +95,15 @@ class Treated:
     machine: str
     baseline_s: float
     treated_s: float
+    treated_low_s: float | None = None
+    treated_high_s: float | None = None
+    """The 95 % interval of it; None in files that are older than these."""
     speedup: float
     speedup_low: float
     speedup_high: float
     predicted_speedup: float
     compulsory_floor_s: float | None
+    """As this and the next: of the step in the precision that is kept; None where weights are quantized."""
     fused_floor_s: float | None
     memory_before_bytes: int | None
     memory_after_bytes: int | None
@@ -118,7 +122,8 @@ class Treated:
 
 def _bounds(found: Treated) -> Iterator[Bound]:
     tried: tuple[Kept | Rejected, ...] = (*found.kept, *found.rejected)
-    times = [found.baseline_s, found.treated_s, *(one.step_s for one in tried)]
+    ours = (found.baseline_s, found.treated_s, found.treated_low_s, found.treated_high_s)
+    times = [*ours, *(one.step_s for one in tried)]
     whole = (found.speedup, found.speedup_low, found.speedup_high, found.predicted_speedup)
     ratios = [*whole, *(ratio for one in tried for ratio in (one.predicted, one.measured, one.low, one.high))]
     spent = [found.spent_s, *(one.compile_s for one in found.kept)]

@@ -40,12 +40,16 @@ class Race:
         return compare([first for first, _ in self.before_s], [last for _, last in self.before_s])
 
     @property
-    def step_s(self) -> float:
-        return Sample(tuple(seconds for pair in self.after_s for seconds in pair)).median
+    def after(self) -> Sample:
+        return Sample(tuple(seconds for pair in self.after_s for seconds in pair))
 
     @property
-    def before_step_s(self) -> float:
-        return Sample(tuple(seconds for pair in self.before_s for seconds in pair)).median
+    def before(self) -> Sample:
+        return Sample(tuple(seconds for pair in self.before_s for seconds in pair))
+
+    @property
+    def step_s(self) -> float:
+        return self.after.median
 
     @property
     def is_fair(self) -> bool:

@@ -9,12 +9,12 @@ from math import prod
 from typing import Any
 
 from gobrrr.diagnose.compulsory import compulsory_floor
-from gobrrr.diagnose.diagnosis import diagnose
+from gobrrr.diagnose.fusion import fused_floor
 from gobrrr.exam import Exam
 from gobrrr.examination import examine
 from gobrrr.machine import datasheets, identify
 from gobrrr.predict.cast import cast
-from gobrrr.stats import Comparison, Interval
+from gobrrr.stats import Comparison, Interval, Sample
 from gobrrr.timing.clock import Clock, DeviceClock
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort
@@ -29,6 +29,7 @@ from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Numerics, Plan
 from gobrrr.treat.trial import Bench, raced
 from gobrrr.treat.verify import truth
+from gobrrr.work.program import Program
 from gobrrr.workload import blamed, stdout_spared
 
 BUDGET_S = 300.0
@@ -67,7 +68,8 @@ def treat(
         exam = looked(lambda: subject.origin)
         say("computing what is right, in fp64 where that runs")
         known = truth(subject)
-        bench = Bench(subject, clock, effort, known, rehearse, _floors(exam), ours.device_bytes, budget_s)
+        floor_s = partial(_compulsory_floor_s, exam)
+        bench = Bench(subject, clock, effort, known, rehearse, floor_s, ours.device_bytes, budget_s)
         search = Search(
             bench,
             exam,
@@ -93,40 +95,53 @@ def _examined(subject: Subject, looked: Callable[[Callable[[], Any]], Exam]) -> 
         return looked(lambda: subject.run)
 
 
-def _floors(exam: Exam) -> Callable[[Plan], float | None]:
-    """Of the program as treated: what was allowed makes products cheaper, and nothing else does."""
-    sheet = datasheets.find(exam.ceilings.device)
+def _program(exam: Exam, plan: Plan) -> Program | None:
+    """As treated: what was allowed makes products cheaper, and nothing else does. None where nobody can say by what."""
+    if exam.program is None or any(dose.treatment.numerics is Numerics.QUANTIZED for dose in plan):
+        return None
+    ops = exam.program.ops
+    for dose in plan:
+        if dose.treatment.allow in CAST:
+            ops = cast(ops, dose.treatment.allow)
+    return replace(exam.program, ops=ops)
 
-    def floor_s(plan: Plan) -> float | None:
-        if exam.program is None or any(dose.treatment.numerics is Numerics.QUANTIZED for dose in plan):
-            return None
-        ops = exam.program.ops
-        for dose in plan:
-            if dose.treatment.allow in CAST:
-                ops = cast(ops, dose.treatment.allow)
-        return compulsory_floor(replace(exam.program, ops=ops), exam.ceilings, sheet).seconds
 
-    return floor_s
+def _compulsory_floor_s(exam: Exam, plan: Plan) -> float | None:
+    program = _program(exam, plan)
+    if program is None:
+        return None
+    return compulsory_floor(program, exam.ceilings, datasheets.find(exam.ceilings.device)).seconds
+
+
+def _fused_floor_s(exam: Exam, plan: Plan) -> float | None:
+    program = _program(exam, plan)
+    return None if program is None else fused_floor(program, exam.ceilings).seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Final:
     """The step as treated against the step as it came."""
 
-    step_s: float
+    plan: Plan
+    before: Sample
+    after: Sample
     comparison: Comparison
 
     @property
     def before_s(self) -> float:
         """Side by side with the other: the machine may have been in another mood when the step was examined."""
-        return self.step_s * self.comparison.speedup
+        return self.after.median * self.comparison.speedup
+
+
+def _unchanged(step: Sample) -> Final:
+    return Final((), step, step, Comparison(1.0, Interval(1.0, 1.0)))
 
 
 def _final(bench: Bench, search: Search, exam: Exam) -> Final:
     """Both side by side once more."""
-    subject = bench.subject
-    if not subject.plan:
-        return Final(exam.step_s, Comparison(1.0, Interval(1.0, 1.0)))
+    subject, plan = bench.subject, bench.subject.plan
+    if not plan:
+        return _unchanged(Sample(exam.window_step_s))
     try:
         with preserved(subject.origin):
             courses = subject.end()
@@ -134,11 +149,12 @@ def _final(bench: Bench, search: Search, exam: Exam) -> Final:
             turn.after.extend(courses)
             turn.to_after()
             ran = raced(bench, turn)
-            return Final(ran.step_s, ran.comparison)
+            return Final(plan, ran.before, ran.after, ran.comparison)
     except KeyboardInterrupt:
         races = [step.trial.race for step in search.kept if step.trial.race is not None]
         low, high = (prod(getattr(one.comparison.interval, end) for one in races) for end in ("low", "high"))
-        return Final(races[-1].step_s, Comparison(prod(one.comparison.speedup for one in races), Interval(low, high)))
+        won = Comparison(prod(one.comparison.speedup for one in races), Interval(low, high))
+        return Final(plan, races[0].before, races[-1].after, won)
 
 
 def _confirmed(search: Search, final: Final) -> Final:
@@ -148,7 +164,7 @@ def _confirmed(search: Search, final: Final) -> Final:
         return final
     side_by_side = f"{won:.2f}x ({interval.low:.2f} to {interval.high:.2f})"
     search.disown(f"all that was kept is slower in the end: {side_by_side} beside the step as it came")
-    return Final(final.before_s, Comparison(1.0, Interval(1.0, 1.0)))
+    return _unchanged(final.before)
 
 
 def _treated(
@@ -156,20 +172,23 @@ def _treated(
 ) -> Treated:
     import torch
 
-    subject, first = search.bench.subject, diagnose(exam)
+    subject = search.bench.subject
+    interval_s = final.after.interval()
     predicted = prod(step.candidate.forecast.speedup for step in search.kept)
     kept = tuple(map(_kept, search.kept))
     return Treated(
         target=target,
         machine=exam.ceilings.device,
         baseline_s=final.before_s,
-        treated_s=final.step_s,
+        treated_s=final.after.median,
+        treated_low_s=interval_s.low,
+        treated_high_s=interval_s.high,
         speedup=final.comparison.speedup,
         speedup_low=final.comparison.interval.low,
         speedup_high=final.comparison.interval.high,
         predicted_speedup=predicted,
-        compulsory_floor_s=first.compulsory_floor_s,
-        fused_floor_s=first.fused_floor_s,
+        compulsory_floor_s=_compulsory_floor_s(exam, final.plan),
+        fused_floor_s=_fused_floor_s(exam, final.plan),
         memory_before_bytes=before_bytes,
         memory_after_bytes=kept[-1].memory_bytes if kept else before_bytes,
         spent_s=spent_s,
@@ -182,7 +201,7 @@ def _treated(
             torch=torch.__version__,
             device=identify(subject.device).name,
             model=fingerprint_of(subject.models),
-            doses=prescribed(subject.plan),
+            doses=prescribed(final.plan),
             predicted=predicted,
             measured=final.comparison.speedup,
         ),
@@ -195,7 +214,7 @@ def _kept(step: Step) -> Kept:
     trial, treatment = step.trial, step.candidate.dose.treatment
     assert trial.race is not None, "what was kept has won a race"
     assert trial.numerics is not None, "and was checked before"
-    won, saved_s = trial.race.comparison, trial.race.before_step_s - trial.race.step_s
+    won, saved_s = trial.race.comparison, trial.race.before.median - trial.race.step_s
     return Kept(
         treatment=treatment.name,
         title=treatment.title,

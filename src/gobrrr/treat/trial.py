@@ -37,7 +37,7 @@ class Trial:
     """None where it was not faster: to check takes longer than to race, since without dropout it compiles anew."""
     memory_bytes: int | None = None
     compile_s: float = 0.0
-    """What its first step took beyond a usual one."""
+    """What it took to become so, its first step included, beyond a usual one."""
     turn: Turn | None = None
     """To the plan, ready as it was tried, and back; None where that did not come about or was given up."""
 
@@ -73,9 +73,10 @@ def trial(bench: Bench, plan: Plan) -> Trial:
     if any(dose.treatment.risky for dose in plan) and (said := bench.rehearse(plan)) is not None:
         return Trial(plan, f"failed when rehearsed: {said}")
     turn, pools = None, private_pools(bench.subject.device)
+    began_s = bench.clock.now_s()
     try:
         turn = bench.subject.become(plan)
-        return _tried(bench, plan, turn, pools)
+        return _tried(bench, plan, turn, pools, began_s)
     except Exception as error:  # noqa: BLE001 (compilers raise anything, and other treatments can still help)
         return Trial(plan, said_by(error))
     finally:
@@ -84,9 +85,10 @@ def trial(bench: Bench, plan: Plan) -> Trial:
         released(bench.subject.device)
 
 
-def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool]) -> Trial:
+def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], began_s: float) -> Trial:
     subject = bench.subject
-    first_s = _first_step_s(bench)
+    _first_step(bench)
+    ready_s = bench.clock.now_s() - began_s
     with preserved(subject.origin):
         ran = raced(bench, turn, clear=CLEAR)
         reason = _why_not(ran, bench.floor_s(plan))
@@ -98,7 +100,7 @@ def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool]) -> Tri
     if not found.passed:
         return Trial(plan, f"other numbers: {found.reason}", ran, found)
     memory = peak_bytes(subject, bench.ours_bytes, others)
-    return Trial(plan, None, ran, found, memory, max(0.0, first_s - ran.step_s), turn)
+    return Trial(plan, None, ran, found, memory, max(0.0, ready_s - ran.step_s), turn)
 
 
 def _launches_the_same(subject: Subject, turn: Turn) -> bool:
@@ -110,10 +112,10 @@ def _launches_the_same(subject: Subject, turn: Turn) -> bool:
     return after == before
 
 
-def _first_step_s(bench: Bench) -> float:
-    """That of the first step, in which a compiler compiles."""
+def _first_step(bench: Bench) -> None:
+    """In which a compiler compiles, unless a graph was captured, for which it has compiled already."""
     with preserved(bench.subject.origin), given_up_after(bench.patience_s):
-        return timed(bench.subject.run, bench.clock, 1)
+        timed(bench.subject.run, bench.clock, 1)
 
 
 def raced(bench: Bench, turn: Turn, clear: float = 0.0) -> Race:

@@ -11,7 +11,7 @@ def render(found: Treated) -> str:
     return rendered(
         "treatment.html",
         title=f"{view.target}: treated",
-        heading=(view.target, "treated"),
+        heading=(view.target, view.machine, "treated"),
         sections={
             "waterfall-section": "Waterfall",
             "kept": "Kept",
