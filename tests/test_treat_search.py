@@ -14,7 +14,7 @@ from gobrrr.exam import Exam
 from gobrrr.stats import Comparison, Interval, Sample
 from gobrrr.timing.steady import StepEffort
 from gobrrr.treat.edit import item
-from gobrrr.treat.search import Search
+from gobrrr.treat.search import UNSEEN, Search
 from gobrrr.treat.subject import examined_subject
 from gobrrr.treat.treating import Final, _compulsory_floor_s, _confirmed, _final, _fused_floor_s
 from gobrrr.treat.treatment import TREATMENTS, Dose, Forecast, Numerics, Stage, Treatment, Unfit
@@ -234,11 +234,14 @@ def test_an_interrupt_keeps_what_was_found(group):
     subject = examined_subject(step, step, "cpu")
     bench = Bench(subject, ward.clock, EFFORT, truth(subject), lambda _: None, lambda _: None)
     looked_at = exam(step_s=1.0, host_s=0.5)
-    search = Search(bench, looked_at, lambda: looked_at, lambda _: None, (good, cut), frozenset(), math.inf)
+    treatments = good, cut, made(ward, "later", predicted=1.5)
+    search = Search(bench, looked_at, lambda: looked_at, lambda _: None, treatments, frozenset(), math.inf)
     with pytest.raises(KeyboardInterrupt):
         search.run()
     assert names(search.kept) == ["good"]
     assert list(ward.force) == ["good"]
+    left = (None, UNSEEN) if group else (1.5, "the search was interrupted")
+    assert search.passed_over["later"] == left
 
 
 def test_of_those_that_exclude_each_other_the_fastest_is_kept():
@@ -316,6 +319,15 @@ def test_no_trial_begins_after_the_budget():
     others = made(ward, "other"), made(ward, "another", predicted=1.5)
     search = searched(ward, made(ward, "good", predicted=3.0), *others, budget_s=20)
     assert names(search.kept) == ["good"]
+    assert search.unseen
+    assert search.passed_over == dict.fromkeys(("other", "another"), (None, UNSEEN))
+
+
+def test_what_the_budget_leaves_out_is_told_with_its_bound():
+    ward = Ward()
+    others = made(ward, "other"), made(ward, "another", predicted=1.5)
+    search = searched(ward, made(ward, "idle", predicted=3.0), *others, budget_s=20)
+    assert not search.unseen
     assert search.passed_over == {
         name: (bound, "the budget is spent") for name, bound in (("other", 2.0), ("another", 1.5))
     }

@@ -1,11 +1,12 @@
 """Treatments as a waterfall, from the step as it was to its floors: what each was predicted and measured to bring."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gobrrr import units
 from gobrrr.report.plain import plain
-from gobrrr.treat.outcome import Advice, Kept, Treated
+from gobrrr.treat.outcome import Advice, Kept, NotTried, Treated
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class KeptLine:
 
 @dataclass(frozen=True, slots=True)
 class LeftLine:
-    """A treatment that was rejected or not tried."""
+    """A treatment that was rejected, or those that were not tried for one reason."""
 
     name: str
     predicted: float | None
@@ -86,10 +87,19 @@ def treatment_view(found: Treated) -> TreatmentView:
         rejected=tuple(
             LeftLine(plain(one.treatment), one.predicted, one.measured, plain(one.reason)) for one in found.rejected
         ),
-        not_tried=tuple(LeftLine(plain(one.treatment), None, one.bound, plain(one.reason)) for one in found.not_tried),
+        not_tried=tuple(_not_tried(found.not_tried)),
         advice=tuple(map(_advice, found.advice)),
         doubts=tuple(map(plain, found.warnings)),
     )
+
+
+def _not_tried(left: Iterable[NotTried]) -> Iterator[LeftLine]:
+    """Those of one reason on one line."""
+    alike: defaultdict[tuple[str, float | None], list[str]] = defaultdict(list)
+    for one in left:
+        alike[one.reason, one.bound].append(one.treatment)
+    for (reason, bound), names in alike.items():
+        yield LeftLine(plain(", ".join(names)), None, bound, plain(reason))
 
 
 def _advice(one: Advice) -> AdviceLine:

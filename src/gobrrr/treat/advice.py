@@ -29,9 +29,9 @@ def advised(exam: Exam, subject: Subject) -> tuple[Advice, ...]:
 
 
 def left_to_the_author(exam: Exam) -> Iterator[Advice]:
-    """The most at stake first."""
+    """The most at stake first, and nothing that is known to gain nothing."""
     for one in diagnose(exam).findings:
-        if one.code in THE_AUTHORS:
+        if one.code in THE_AUTHORS and one.seconds_at_stake != 0:
             yield Advice(one.title, one.code, one.seconds_at_stake, one.evidence, one.treatment)
 
 

@@ -19,6 +19,9 @@ from gobrrr.treat.trial import Bench, Trial, said_by, trial
 WORTH_TRYING = 1.02
 """Predicted at the most: below, a race could hardly show it."""
 
+UNSEEN = "the search ended before the step was examined as treated"
+"""So nobody knows what it could gain now."""
+
 REPLAY_S = 12e-6
 """Of a captured graph, where nobody measured it."""
 
@@ -46,7 +49,7 @@ class Search:
 
     bench: Bench
     exam: Exam
-    """Of the step as it is treated now."""
+    """Of the step as it is treated now, unless that is `unseen`."""
     examine: Examine
     say: Say
     treatments: tuple[Treatment, ...]
@@ -61,31 +64,50 @@ class Search:
     beaten: dict[str, tuple[float | None, str]] = field(default_factory=dict)
     """Not tried once and for all: another of its kind was seen to gain more than it ever could."""
     warnings: list[str] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
+    """Of the moment: what takes seconds before what takes minutes, and the most promising first."""
+    unseen: bool = False
+    """Something was kept, and the step was not examined since."""
 
     def run(self) -> None:
-        while (rivals := self._next()) and not self._is_spent():
-            best = self._best(rivals)
-            if best is not None:
-                self._keep(best)
-        if rivals and self._is_spent():
-            left = {one.dose.treatment.name: (one.forecast.high, "the budget is spent") for one in self._candidates()}
-            self.passed_over |= left
+        try:
+            while (rivals := self._next()) and not self._is_spent():
+                best = self._best(rivals)
+                if best is not None:
+                    self._keep(best)
+        except KeyboardInterrupt:
+            self._leave("the search was interrupted")
+            raise
+        self._leave("the budget is spent")
 
     # **** choosing ****
 
     def _next(self) -> list[Candidate]:
-        """The most promising candidate and those that exclude it; what takes seconds before what takes minutes."""
-        candidates = sorted(self._candidates(), key=lambda one: (one.dose.treatment.compiles, -one.forecast.speedup))
-        if not candidates:
+        """The first candidate and those that exclude it."""
+        self.candidates = sorted(
+            self._weighed_all(), key=lambda one: (one.dose.treatment.compiles, -one.forecast.speedup)
+        )
+        if not self.candidates:
             return []
-        group = candidates[0].dose.treatment.group
-        rivals = [one for one in candidates if group is not None and one.dose.treatment.group == group]
-        return rivals or candidates[:1]
+        group = self.candidates[0].dose.treatment.group
+        rivals = [one for one in self.candidates if group is not None and one.dose.treatment.group == group]
+        return rivals or self.candidates[:1]
 
-    def _candidates(self) -> Iterator[Candidate]:
-        chart, kept = Chart(self.exam, self.bench.subject), [step.candidate.dose.treatment for step in self.kept]
-        done = {treatment.name for treatment in kept} | set(self.lost) | set(self.beaten)
-        groups = {treatment.group for treatment in kept} - {None}
+    def _leave(self, why: str) -> None:
+        """What is not tried any more."""
+        if self.unseen:
+            self._next()
+        for one in self.candidates:
+            name = one.dose.treatment.name
+            if name not in self._done():
+                self.passed_over[name] = one.forecast.high, why
+
+    def _done(self) -> set[str]:
+        return {_name(step) for step in self.kept} | set(self.lost) | set(self.beaten)
+
+    def _weighed_all(self) -> Iterator[Candidate]:
+        chart, done = Chart(self.exam, self.bench.subject), self._done()
+        groups = {step.candidate.dose.treatment.group for step in self.kept} - {None}
         self.passed_over = dict(self.beaten)
         for treatment in self.treatments:
             if treatment.name in done:
@@ -100,6 +122,9 @@ class Search:
     def _weighed(self, treatment: Treatment, chart: Chart) -> Candidate | None:
         if treatment.allow is not None and treatment.allow not in self.allowed:
             self.passed_over[treatment.name] = None, f"changes numbers: --allow {treatment.allow}"
+            return None
+        if self.unseen:
+            self.passed_over[treatment.name] = None, UNSEEN
             return None
         try:
             sites = treatment.kind.sites(chart)
@@ -155,7 +180,7 @@ class Search:
 
     def _keep(self, step: Step) -> None:
         self._take(step)
-        if not self._is_spent():  # else nothing will be weighed by it
+        if not self._is_spent():
             self._examine_again(step)
         if step.candidate.dose.treatment.stage is Stage.GRAPH:
             self._second_chance()
@@ -170,6 +195,7 @@ class Search:
             self.lost[old.candidate.dose.treatment.name] = replaced(old, step)
         self.kept.append(done_with(step))
         self.lost.pop(treatment.name, None)
+        self.unseen = True
         self.say(f"keeping {treatment.name}: {_speedup(step):.2f}x, {_step_time(step)} a step by now")
 
     def disown(self, reason: str) -> None:
@@ -200,6 +226,7 @@ class Search:
                 self.warnings.append(f"{step.candidate.dose.treatment.name} could not be examined: {error}")
         if graphed and step.trial.race is not None:
             self.exam = graphed_exam(self.exam, step.trial.race.step_s)
+        self.unseen = False
 
 
 def with_dose(plan: Plan, dose: Dose) -> Plan:

@@ -24,7 +24,7 @@ from gobrrr.treat.memory import peak_bytes
 from gobrrr.treat.outcome import Kept, NotTried, Prescription, Rejected, Treated
 from gobrrr.treat.prescription import fingerprint_of, prescribed
 from gobrrr.treat.rehearsal import rehearsals
-from gobrrr.treat.search import Search, Step
+from gobrrr.treat.search import UNSEEN, Search, Step
 from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Numerics, Plan
 from gobrrr.treat.trial import Bench, raced
@@ -205,8 +205,12 @@ def _treated(
             predicted=predicted,
             measured=final.comparison.speedup,
         ),
-        advice=advised(search.exam, subject),
-        warnings=(*exam.quality.warnings, *search.warnings),
+        advice=() if search.unseen else advised(search.exam, subject),
+        warnings=(
+            *exam.quality.warnings,
+            *search.warnings,
+            *([f"nothing is advised: {UNSEEN}"] if search.unseen else ()),
+        ),
     )
 
 
