@@ -38,6 +38,7 @@ class Row:
     name: str
     measured_s: tuple[float, ...]
     predicted_s: float
+    regime: str
     limiter: str
     off: float
     calibrated_s: float | None
@@ -70,25 +71,28 @@ def measured(name: str) -> float:
     return float(done.stdout.split()[-1])
 
 
-def predicted(name: str, card: str, *options: str) -> tuple[float, str]:
+def predicted(name: str, card: str, *options: str) -> tuple[float, str, str]:
     """By the command, where no device can be seen."""
     command = ["gobrrr", "predict", f"{WORKLOADS}:{name}", "--on", card, "--json", *options]
     without = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     done = run(command, env=without, capture_output=True, text=True, check=True)  # noqa: S603 (our own)
     (one,) = json.loads(done.stdout)["predictions"]
-    return one["step_s"], one["limiter"]
+    return one["step_s"], one["regime"], one["limiter"]
 
 
 def row(name: str, seconds: Sequence[float], card: str, ceilings: Path | None) -> Row:
-    predicted_s, limiter = predicted(name, card)
+    predicted_s, regime, limiter = predicted(name, card)
     calibrated_s = predicted(name, card, "--ceilings", str(ceilings))[0] if ceilings else None
     calibrated_off = None if calibrated_s is None else off(calibrated_s, seconds)
-    return Row(name, tuple(seconds), predicted_s, limiter, off(predicted_s, seconds), calibrated_s, calibrated_off)
+    beyond = off(predicted_s, seconds)
+    return Row(name, tuple(seconds), predicted_s, regime, limiter, beyond, calibrated_s, calibrated_off)
 
 
 def line(one: Row) -> str:
     seconds = " ".join(f"{1e3 * second:.2f}" for second in sorted(one.measured_s))
-    said = f"{one.name:24} {seconds} ms  predicted {1e3 * one.predicted_s:.2f} ({one.off:.0%}) {one.limiter}"
+    said = (
+        f"{one.name:24} {seconds} ms  predicted {1e3 * one.predicted_s:.2f} ({one.off:.0%}) {one.regime}, {one.limiter}"
+    )
     if one.calibrated_s is None:
         return said
     return f"{said}  calibrated {1e3 * one.calibrated_s:.2f} ({one.calibrated_off:.0%})"

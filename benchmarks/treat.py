@@ -5,13 +5,14 @@
 
 One workload a process, one line a run: eager, torch.compile's default and reduce-overhead (with --autotune also
 max-autotune), then what `gobrrr treat` found by itself, with everything that it tried. Peers change nothing but the
-compiler's mode. ^C, or `timeout -s INT`, ends the search and writes what was found. `treat_together.py` runs several.
+compiler's mode. ^C, or `timeout -s INT`, ends the modes or the search and writes what was found. `treat_together.py`
+runs several.
 """
 
 import argparse
 import json
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,9 +114,10 @@ def main() -> None:
     for _ in range(3):
         subject.run()
     peers = []
-    for mode in modes:
-        peers.append(peer(subject, mode, clock, room))
-        print(json.dumps(peers[-1]), file=sys.stderr, flush=True)
+    with suppress(KeyboardInterrupt):
+        for mode in modes:
+            peers.append(peer(subject, mode, clock, room))
+            print(json.dumps(peers[-1]), file=sys.stderr, flush=True)
     torch.compiler.reset()
     try:
         treated = None if options.part == "peers" else searched(subject, target, clock, options)

@@ -25,6 +25,7 @@ from gobrrr.treat.memory import peak_bytes
 from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose
 from gobrrr.treat.treatments.compile_regions import regions
+from gobrrr.treat.treatments.merged_projections import AND, sharing_input
 from gobrrr.treat.treatments.padded_products import is_odd
 from gobrrr.treat.verify import truth, verified
 from gobrrr.workload import load_factory
@@ -43,6 +44,8 @@ def sites(name: str, subject: Subject) -> tuple[str, ...]:
             return ("step",)
         case "compile-regions":
             return tuple(f"{root}:{path}" for root, model in subject.models.items() for path in regions(model))
+        case "merged-projections":
+            return tuple(AND.join(names) for names in sharing_input(subject))
         case "padded-products":
             return tuple(path for path, module in subject.modules() if is_odd(module))
         case "channels-last" | "int8-dynamic" | "conv-bn-fold":

@@ -22,8 +22,8 @@ from treat import line
 
 TREAT = Path(__file__).with_name("treat.py")
 PARTS = ("peers", "treated")
-LAST_WORDS_S = 20.0
-"""For what was interrupted to write what it has found."""
+LAST_WORDS_S = (20.0, 10.0)
+"""For what was interrupted to race once more what it has found, and, interrupted again, to write it."""
 
 
 def started(workload: str, part: str, folder: Path, extra: list[str]) -> "subprocess.Popen[bytes]":
@@ -43,13 +43,15 @@ def waited(running: "list[subprocess.Popen[bytes]]", until_s: float) -> None:
     for process in running:
         while process.poll() is None and monotonic() < until_s:
             sleep(0.5)
-    late = [process for process in running if process.poll() is None]
-    for process in late:
-        os.killpg(process.pid, signal.SIGCONT)
-        process.send_signal(signal.SIGINT)
-    for process in late:
-        while process.poll() is None and monotonic() < until_s + LAST_WORDS_S:
+    for patience_s in LAST_WORDS_S:
+        late = [process for process in running if process.poll() is None]
+        for process in late:
+            os.killpg(process.pid, signal.SIGCONT)
+            process.send_signal(signal.SIGINT)
+        until_s += patience_s
+        while any(process.poll() is None for process in late) and monotonic() < until_s:
             sleep(0.2)
+    for process in running:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
 

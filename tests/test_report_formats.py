@@ -21,6 +21,8 @@ from gobrrr.predict.prediction import Predictions
 from gobrrr.report import compare, diagnosis, lab, markdown, predict, treat
 from gobrrr.report.examined import Examined
 from gobrrr.report.formats import FORMATS, ending, rendered
+from gobrrr.report.waterfall import treatment_view
+from gobrrr.treat.outcome import NotTried
 from golden import assert_golden
 from reported import DATA, HOSTILE, bert, compared, hostile, kept_lab, odd, predicted, recorded, treated
 
@@ -262,3 +264,26 @@ def test_whether_somebody_sits_there(opened, monkeypatch, terminal, variables, e
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert output.has_display() is expected
+
+
+def test_a_treatment_of_an_older_version_is_shown(tmp_path):
+    """It knew no interval of the treated step."""
+    data = {key: value for key, value in schema.document_data(treated()).items() if not key.startswith("treated_")}
+    (tmp_path / "old.json").write_text(json.dumps({**data, "treated_s": 0.04}))
+    assert "100 ms → 40.0 ms: 2.50x" in run("show", str(tmp_path / "old.json")).stdout
+
+
+def test_advice_that_nobody_has_is_unknown_and_doubts_are_told_in_every_format():
+    found = replace(treated(), advice=None, warnings=("the windows differ by 21 %",))
+    pages = [rendered("treatment", found, Path(f"x{one}")).decode() for one in (".md", ".html")]
+    for said in (*pages, printed(treat.render(found, following=""))):
+        assert "nknown: the step was not examined as treated" in said
+        assert "he windows differ by 21 %" in said
+
+
+def test_treatments_that_were_not_tried_for_one_reason_stand_on_one_line():
+    left = tuple(NotTried(name, None, "the step trains") for name in ("one", "two"))
+    shown = treatment_view(
+        replace(treated(), not_tried=(*left, NotTried("three", 1.01, "too little to gain")))
+    ).not_tried
+    assert [(line.name, line.ratio) for line in shown] == [("one, two", None), ("three", 1.01)]

@@ -10,13 +10,15 @@ from gobrrr import schema
 from gobrrr.timing.steady import StepEffort
 from gobrrr.treat import treating
 from gobrrr.treat.outcome import Prescription
+from gobrrr.treat.prescription import fingerprint_of
+from gobrrr.treat.race import Race
 from gobrrr.treat.treating import treat
 from gobrrr.treat.treatment import TREATMENTS
 from test_count_cli import TRAINED, written
 from test_examination import probed
 from test_examine_cli import folder, gobrrr
 from test_treat_treatments import bits, flags
-from treating import subject, training
+from treating import inference, subject, training
 
 __all__ = ["folder", "gobrrr", "probed", "written"]
 
@@ -99,3 +101,35 @@ def test_what_makes_no_sense_is_a_usage_error(gobrrr, args, said):
 def test_the_predicted_gain_is_the_product_of_those_kept():
     result = treat(lambda: training(foreach=False), "made.py:up")
     assert result.predicted_speedup == pytest.approx(math.prod(one.predicted for one in result.kept))
+
+
+def always_won(*_args, **_options) -> Race:
+    return Race(((1.0, 1.0),) * 5, ((0.5, 0.5),) * 5)
+
+
+def test_a_prescription_is_for_the_model_as_it_came(monkeypatch):
+    """Also where a treatment puts other modules in the place of its own."""
+    monkeypatch.setattr(treating, "TREATMENTS", {"int8-dynamic": TREATMENTS["int8-dynamic"]})
+    monkeypatch.setattr("gobrrr.treat.search.WORTH_TRYING", 0.0)
+    monkeypatch.setattr("gobrrr.treat.trial.race", always_won)
+    made = inference()
+    found = treat(lambda: made, "made.py:up", allow=["int8"])
+    assert [one.treatment for one in found.prescription.doses] == ["int8-dynamic"]
+    assert found.prescription.model == fingerprint_of({"model": made.model})
+
+
+def test_what_was_not_examined_as_treated_has_no_advice(monkeypatch):
+    """The budget ended before; where nothing is kept in the end the step as it came is known."""
+    monkeypatch.setattr(treating, "TREATMENTS", {"fused-optimizer": TREATMENTS["fused-optimizer"]})
+    monkeypatch.setattr("gobrrr.treat.search.WORTH_TRYING", 0.0)
+    monkeypatch.setattr("gobrrr.treat.trial.race", always_won)
+    monkeypatch.setattr("gobrrr.treat.search.Search._is_spent", lambda search: bool(search.kept))
+    found = treat(lambda: training(foreach=False), "made.py:up")
+    assert found.kept
+    assert found.advice is None
+    monkeypatch.setattr(
+        treating, "_confirmed", lambda search, final: (search.disown("luck"), treating._unchanged(final.before))[1]
+    )
+    found = treat(lambda: training(foreach=False), "made.py:up")
+    assert not found.kept
+    assert found.advice is not None

@@ -1,11 +1,15 @@
 """Edits swap: on and off any number of times leaves what was there, and a failure leaves nothing behind."""
 
+import signal
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.treat.edit import attribute, data, item, number, swap_off, swap_on
+from gobrrr.treat.edit import Edit, attribute, data, item, number, swap_off, swap_on
+from gobrrr.treat.subject import Subject
 
 
 class Thing:
@@ -91,3 +95,40 @@ def test_a_method_of_a_traced_module_can_be_replaced_and_comes_back():
     assert traced.zero_grad() == "nothing"
     edit.swap()
     assert traced.zero_grad() is None
+
+
+def interrupting(thing: Thing, name: str, value: object) -> Edit:
+    """A ^C comes while it is swapped."""
+
+    def write(new):
+        signal.raise_signal(signal.SIGINT)
+        setattr(thing, name, new)
+
+    return Edit(lambda: getattr(thing, name), write, value)
+
+
+def dose_of(*edits: Edit) -> SimpleNamespace:
+    return SimpleNamespace(sites=(), treatment=SimpleNamespace(edits=lambda _subject, _sites: iter(edits)))
+
+
+def test_an_interrupt_between_two_ways_to_be_treated_waits_until_one_is_in_force():
+    thing, other = Thing(), Thing()
+    subject = Subject(step=lambda: None, origin=lambda: None, models={}, optimizers=[], inputs=[], device="cpu")
+    turn = subject.become((dose_of(attribute(other, "own", 1)), dose_of(attribute(thing, "own", 1))))
+    turn.after[0].edits.append(interrupting(thing, "kind", "class"))
+    for switch, courses, value in ((turn.to_before, 0, "own"), (turn.to_after, 2, 1)):
+        with pytest.raises(KeyboardInterrupt):
+            switch()
+        assert len(subject.courses) == courses
+        assert (thing.own, other.own) == (value, value)
+    with pytest.raises(KeyboardInterrupt):
+        subject.end()
+    assert (thing.own, other.own) == ("own", "own")
+
+
+def test_an_interrupt_while_a_dose_is_given_leaves_none_of_it():
+    thing = Thing()
+    subject = Subject(step=lambda: None, origin=lambda: None, models={}, optimizers=[], inputs=[], device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        subject.become((dose_of(attribute(thing, "own", 1), interrupting(thing, "kind", "other")),))
+    assert (thing.own, thing.kind, subject.courses) == ("own", "class", [])

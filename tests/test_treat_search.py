@@ -10,6 +10,7 @@ import torch
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr import schema
+from gobrrr.errors import Missing
 from gobrrr.exam import Exam
 from gobrrr.stats import Comparison, Interval, Sample
 from gobrrr.timing.steady import StepEffort
@@ -358,19 +359,87 @@ def test_what_is_risky_is_rehearsed_and_its_failure_is_the_reason():
     assert not ward.force
 
 
-def test_an_interrupt_in_the_last_race_leaves_what_was_found_prescribed(monkeypatch):
-    """Also while it is the step as it came that runs."""
+@dataclass(eq=False)
+class Cut(Ward):
+    """^C while the step runs without a treatment, after it ran with it."""
 
-    def cut(_bench, turn):
-        turn.to_before()
-        raise KeyboardInterrupt
+    in_the_race_of: str | None = None
+    seen: int = 0
 
-    ward = Ward(factors={"good": 0.5})
-    search = searched(ward, made(ward, "good"))
-    monkeypatch.setattr("gobrrr.treat.treating.raced", cut)
-    final = _final(search.bench, search, search.exam)
-    assert [dose.treatment.name for dose in final.plan] == ["good"]
-    assert (final.before.median, final.after.median) == pytest.approx((1.0, 0.5))
+    def step(self) -> torch.Tensor:
+        if self.in_the_race_of in self.force:
+            self.seen += 1
+        elif self.in_the_race_of is not None and self.seen > 8:
+            raise KeyboardInterrupt
+        return super().step()
+
+
+def test_an_interrupt_in_a_race_leaves_the_step_as_it_was_before_the_trial():
+    ward = Cut(factors={"good": 0.5, "second": 0.5}, in_the_race_of="second")
+    step = ward.step
+    subject = examined_subject(step, step, "cpu")
+    bench = Bench(subject, ward.clock, EFFORT, truth(subject), lambda _: None, lambda _: None)
+    looked_at = exam(step_s=1.0, host_s=0.5)
+    treatments = made(ward, "good", predicted=3.0), made(ward, "second", predicted=1.5)
+    search = Search(bench, looked_at, lambda: looked_at, lambda _: None, treatments, frozenset(), math.inf)
+    with pytest.raises(KeyboardInterrupt):
+        search.run()
+    assert list(ward.force) == [dose.treatment.name for dose in subject.plan] == names(search.kept) == ["good"]
+    assert search.passed_over == {"second": (1.5, "the search was interrupted")}
+    subject.end()
+    assert not ward.force
+
+
+def test_an_interrupt_in_the_last_race_leaves_what_was_found_prescribed():
+    """With a doubt, for before and after were not timed side by side."""
+    ward = Cut(factors={"fuse": 0.5, "better": 0.25, "graph": 0.8}, hides_host={"graph"}, host_s={"better": 0.9})
+    search = searched(
+        ward,
+        made(ward, "fuse", Stage.FUSION, "fusion", predicted=3.0),
+        made(ward, "better", Stage.FUSION, "fusion", predicted=2.9),
+        made(ward, "graph", Stage.GRAPH, predicted=1.5),
+    )
+    came = exam(step_s=1.0, host_s=0.5)
+    ward.in_the_race_of, ward.seen = "better", 0
+    final = _final(search.bench, search, came)
+    kept = [dose.treatment.name for dose in final.plan]
+    assert sorted(kept) == sorted(names(search.kept)) == sorted(ward.force) == ["better", "graph"]
+    assert (final.before.median, final.after.median) == pytest.approx((1.0, 0.2))
+    assert final.comparison.speedup == pytest.approx(5)
+    assert "not timed side by side" in search.warnings[0]
+
+
+def test_an_interrupt_while_treatments_are_weighed_is_no_reason_to_forget_one():
+    class Slow(Made):
+        def sites(self, chart):
+            raise KeyboardInterrupt
+
+    ward = Ward()
+    step = ward.step
+    subject = examined_subject(step, step, "cpu")
+    bench = Bench(subject, ward.clock, EFFORT, truth(subject), lambda _: None, lambda _: None)
+    looked_at = exam(step_s=1.0, host_s=0.5)
+    treatments = made(ward, "first"), replace(made(ward, "slow"), kind=Slow(ward, "slow")), made(ward, "last")
+    search = Search(bench, looked_at, lambda: looked_at, lambda _: None, treatments, frozenset(), math.inf)
+    with pytest.raises(KeyboardInterrupt):
+        search.run()
+    assert search.passed_over == dict.fromkeys(("first", "slow", "last"), (None, "the search was interrupted"))
+
+
+def test_what_could_not_be_examined_is_unseen_and_the_search_goes_on():
+    def fails():
+        raise Missing("no profiler")
+
+    ward = Ward(factors={"good": 0.5, "other": 0.5})
+    step = ward.step
+    subject = examined_subject(step, step, "cpu")
+    bench = Bench(subject, ward.clock, EFFORT, truth(subject), lambda _: None, lambda _: None)
+    treatments = made(ward, "good", predicted=3.0), made(ward, "other")
+    search = Search(bench, exam(step_s=1.0, host_s=0.5), fails, lambda _: None, treatments, frozenset(), math.inf)
+    search.run()
+    assert names(search.kept) == ["good", "other"]
+    assert search.unseen
+    assert "good could not be examined" in search.warnings[0]
 
 
 def test_floors_are_those_of_the_precision_that_is_kept():

@@ -28,10 +28,11 @@ def anchored(exam: Exam, device: Accelerator) -> Step:
         busy += seconds
         family = Family.STREAM if of is None else of.family
         family_s[family] = family_s.get(family, 0.0) + seconds
+        work_s = seconds if of is None else seconds * of.estimate.working
         if of is not None and of.estimate.compute_s >= of.estimate.memory_s:
-            compute += seconds
+            compute += work_s
         else:
-            bandwidth += seconds
+            bandwidth += work_s
     measured_busy = sum(kernel.seconds for kernel in exam.kernels)
     apart = max(0.0, exam.step_s - max(host_s, measured_busy))
     step_s = host_s + busy if exam.serial else max(host_s, busy) + apart

@@ -97,7 +97,8 @@ def prefill(shape: Attention, accelerator: Accelerator) -> Estimate:
     kv_bytes = 2 * shape.batch * shape.keys * shape.kv_heads * shape.head_dim * shape.item_bytes
     memory_s = (query_bytes + kv_bytes) / (accelerator.dram_bytes_per_s * _PREFILL_STREAMED)
     body = overlapped(overlapped(shared_s, longest_s, _PREFILL_SHARPNESS), memory_s, _PREFILL_SHARPNESS)
-    return Estimate(_START_S + _START_CYCLES / accelerator.clock_hz + body, shared_s, memory_s)
+    start_s = _START_S + _START_CYCLES / accelerator.clock_hz
+    return Estimate(start_s + body, shared_s, memory_s, start_s)
 
 
 def _keys_of_tiles(shape: Attention, *, is_packed: bool) -> list[int]:
@@ -142,4 +143,4 @@ def decode(shape: Attention, accelerator: Accelerator) -> Estimate:
     combine_s = _COMBINE_CYCLES / accelerator.clock_hz if splits > 1 else 0.0
     start_s = _DECODE_START_CYCLES / accelerator.clock_hz
     body = overlapped(compute_s, memory_s, _DECODE_SHARPNESS)
-    return Estimate(start_s + body + combine_s, compute_s, memory_s)
+    return Estimate(start_s + body + combine_s, compute_s, memory_s, start_s)

@@ -132,7 +132,7 @@ def _winograd(shape: Convolution, accelerator: Accelerator) -> Estimate:
     before = Traffic(dram_read=shape.input_bytes + shape.weight_bytes, dram_written=_TRANSFORMED * (into + filters))
     after = Traffic(dram_read=_TRANSFORMED * out, dram_written=shape.output_bytes)
     transforms = stream(Stream.POINTWISE, before, accelerator) + stream(Stream.POINTWISE, after, accelerator)
-    return multiplied + transforms + Estimate(_WINOGRAD_S, 0.0, 0.0)
+    return multiplied + transforms + Estimate(_WINOGRAD_S, 0.0, 0.0, _WINOGRAD_S)
 
 
 def _depthwise(shape: Convolution, traffic: Traffic, accelerator: Accelerator) -> Estimate:
@@ -146,4 +146,4 @@ def _depthwise_first(shape: Convolution, traffic: Traffic, accelerator: Accelera
     streaming = stream(Stream.WINDOWED, traffic, accelerator)
     compute_s = shape.flops / (_DEPTHWISE * accelerator.vector_flops_per_s.get("fp32", float("inf")))
     seconds = overlapped(compute_s, streaming.seconds, _DEPTHWISE_SHARPNESS)
-    return Estimate(seconds, compute_s, streaming.memory_s)
+    return Estimate(seconds, compute_s, streaming.memory_s, streaming.latency_s)

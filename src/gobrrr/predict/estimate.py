@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gobrrr.diagnose.floor import split
 from gobrrr.diagnose.residency import Traffic
 from gobrrr.predict.accelerator import Accelerator
 
@@ -13,12 +14,26 @@ class Estimate:
     """What the arithmetic alone would take."""
     memory_s: float
     """What the bytes alone would take."""
+    latency_s: float = 0.0
+    """What such a kernel takes that has nothing to do."""
 
     def __add__(self, other: "Estimate") -> "Estimate":
-        return Estimate(self.seconds + other.seconds, self.compute_s + other.compute_s, self.memory_s + other.memory_s)
+        return Estimate(
+            self.seconds + other.seconds,
+            self.compute_s + other.compute_s,
+            self.memory_s + other.memory_s,
+            self.latency_s + other.latency_s,
+        )
 
     def scaled(self, factor: float) -> "Estimate":
-        return Estimate(self.seconds * factor, self.compute_s * factor, self.memory_s * factor)
+        return Estimate(self.seconds * factor, self.compute_s * factor, self.memory_s * factor, self.latency_s * factor)
+
+    @property
+    def working(self) -> float:
+        """The share of it that belongs to its regime: all but latency, which is overhead, as an Exam has it."""
+        if not self.seconds:
+            return 1.0
+        return 1 - split(self.seconds, max(self.compute_s, self.memory_s), self.latency_s).latency / self.seconds
 
 
 NOTHING = Estimate(0.0, 0.0, 0.0)

@@ -76,7 +76,7 @@ def product(shape: Product, memory_s: float, accelerator: Accelerator) -> Estima
     if not shape.flops:
         return NOTHING
     compute_s, seconds = _best(shape, memory_s, accelerator)
-    return Estimate(seconds, compute_s, memory_s)
+    return Estimate(seconds, compute_s, memory_s, _latency_s(accelerator))
 
 
 def streamed(accelerator: Accelerator) -> float:
@@ -84,15 +84,19 @@ def streamed(accelerator: Accelerator) -> float:
     return 1.0 if accelerator.calibrated else _STREAMED
 
 
+def _latency_s(accelerator: Accelerator) -> float:
+    return LAUNCH_S + _FILL_CYCLES / accelerator.clock_hz
+
+
 def _best(shape: Product, memory_s: float, accelerator: Accelerator) -> tuple[float, float]:
     """What its arithmetic takes, and all of it."""
-    fixed = LAUNCH_S + _FILL_CYCLES / accelerator.clock_hz
+    latency_s = _latency_s(accelerator)
     best = (0.0, float("inf"))
     for bm, bn, splits, ctas, parts_k, rate in _candidates(shape, accelerator):
         waves = _waves(ctas / accelerator.multiprocessors)
         tile_s = (_TILE_CYCLES + _TILE_CYCLES_PER_ELEMENT * bm * bn) / accelerator.clock_hz
         compute_s = waves * (2 * bm * bn * parts_k / rate + tile_s)
-        seconds = fixed + overlapped(compute_s, memory_s, _SHARPNESS)
+        seconds = latency_s + overlapped(compute_s, memory_s, _SHARPNESS)
         if splits > 1:
             partial_bytes = 8 * shape.batch * shape.m * shape.n * splits
             seconds += _SPLIT_CYCLES / accelerator.clock_hz + partial_bytes / accelerator.cache_bytes_per_s

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from gobrrr.diagnose.floor import split
 from gobrrr.diagnose.fusion import groups
 from gobrrr.diagnose.kinds import Kind, kind
 from gobrrr.diagnose.residency import Traffic, accesses, likely_residency
@@ -13,7 +12,7 @@ from gobrrr.predict.accelerator import Accelerator
 from gobrrr.predict.host import Host, Issued, simulated, training, waits
 from gobrrr.predict.kernels import NO_KERNEL, Kernel, kernel
 from gobrrr.predict.spread import Family
-from gobrrr.predict.stream import Stream, shortest_s, stream
+from gobrrr.predict.stream import Stream, stream
 from gobrrr.work.op import Op, OpClass, Phase, TensorRef
 from gobrrr.work.work import Work
 
@@ -168,8 +167,7 @@ def summed(issued: Iterable[Issued], accelerator: Accelerator, *, synchronised: 
     for one in issued:
         estimate = one.kernel.estimate
         family_s[one.kernel.family] += estimate.seconds
-        floor_s = max(estimate.compute_s, estimate.memory_s)
-        work_s = estimate.seconds - split(estimate.seconds, floor_s, shortest_s(accelerator)).latency
+        work_s = estimate.seconds * estimate.working
         if estimate.compute_s >= estimate.memory_s:
             compute += work_s
         else:

@@ -50,10 +50,5 @@ def stream(kind: Stream, traffic: Traffic, accelerator: Accelerator, *, rows: in
     if kind is Stream.ROWWISE:
         cycles = (cycles + _ROW_CYCLES * rows) * (_ASYNCHRONOUS_ROWS if accelerator.asynchronous else 1.0)
     passing_s = cycles / accelerator.cycles_per_s
-    seconds = shortest_s(accelerator) + overlapped(passing_s, memory_s, _SHARPNESS)
-    return Estimate(seconds, 0.0, memory_s)
-
-
-def shortest_s(accelerator: Accelerator) -> float:
-    """What a kernel takes that has nothing to do."""
-    return LAUNCH_S + _FILL_CYCLES / accelerator.clock_hz
+    latency_s = LAUNCH_S + _FILL_CYCLES / accelerator.clock_hz
+    return Estimate(latency_s + overlapped(passing_s, memory_s, _SHARPNESS), 0.0, memory_s, latency_s)

@@ -11,7 +11,7 @@ from gobrrr.report.diagnosis import note
 from gobrrr.report.examined import Compared, Examined
 from gobrrr.report.plain import capital, plain
 from gobrrr.report.view import FindingLine, StepView, step_view
-from gobrrr.report.waterfall import treatment_view
+from gobrrr.report.waterfall import UNKNOWN_ADVICE, treatment_view
 from gobrrr.treat.outcome import Treated
 
 TOP_OPS = 5
@@ -117,6 +117,7 @@ def treatment(found: Treated) -> str:
         [escaped(one.name), units.times(one.predicted), units.times(one.ratio), escaped(one.reason)]
         for one in view.rejected
     ]
+    advice = [[escaped(one.title), escaped(one.treatment)] for one in view.advice or ()]
     return _text(
         "### gobrrr treat",
         "",
@@ -128,7 +129,13 @@ def treatment(found: Treated) -> str:
         "",
         *_table(["not tried", "why"], [[escaped(one.name), escaped(one.reason)] for one in view.not_tried]),
         "",
-        *_table(["left to you", "what helps"], [[escaped(one.title), escaped(one.treatment)] for one in view.advice]),
+        *(
+            [f"Left to you: {UNKNOWN_ADVICE}."]
+            if view.advice is None
+            else _table(["left to you", "what helps"], advice)
+        ),
+        "",
+        *(f"Doubt: {escaped(doubt)}." for doubt in view.doubts),
     )
 
 

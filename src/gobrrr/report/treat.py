@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gobrrr import units
-from gobrrr.report.waterfall import AdviceLine, LeftLine, TreatmentView, treatment_view
+from gobrrr.report.waterfall import UNKNOWN_ADVICE, AdviceLine, LeftLine, TreatmentView, treatment_view
 from gobrrr.treat.outcome import Treated
 from gobrrr.treat.treatment import Treatment
 
@@ -28,7 +28,7 @@ def render(found: Treated, following: str) -> RenderableType:
     parts += _section("kept", (f"{one.name}: {'; '.join(filter(None, (one.numerics, one.cost)))}" for one in view.kept))
     parts += _section("rejected", map(_rejected, view.rejected))
     parts += _section("not tried", map(_not_tried, view.not_tried))
-    parts += _section("left to you", (line for one in view.advice for line in _advised(one)))
+    parts += _section("left to you", _left(view.advice))
     parts += _section("doubts", view.doubts)
     parts += _section("by hand", (line for one in view.kept for line in one.by_hand.splitlines()))
     return Group(*parts, "", Text(f"next: {following}", style="bold"))
@@ -59,6 +59,10 @@ def _rejected(one: LeftLine) -> str:
 
 def _not_tried(one: LeftLine) -> str:
     return f"{one.name}: {one.reason}" + ("" if one.ratio is None else f" (at most {units.times(one.ratio)})")
+
+
+def _left(advice: tuple[AdviceLine, ...] | None) -> list[str]:
+    return [UNKNOWN_ADVICE] if advice is None else [line for one in advice for line in _advised(one)]
 
 
 def _advised(one: AdviceLine) -> Iterator[str]:

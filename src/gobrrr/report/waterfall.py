@@ -35,7 +35,7 @@ class KeptLine:
     interval: str
     numerics: str
     cost: str
-    """What its first steps took, when that is paid back, and the memory with it."""
+    """When it was ready, when that is paid back, and the memory with it."""
     by_hand: str
 
 
@@ -72,8 +72,12 @@ class TreatmentView:
     kept: tuple[KeptLine, ...]
     rejected: tuple[LeftLine, ...]
     not_tried: tuple[LeftLine, ...]
-    advice: tuple[AdviceLine, ...]
+    advice: tuple[AdviceLine, ...] | None
+    """None where it is unknown."""
     doubts: tuple[str, ...]
+
+
+UNKNOWN_ADVICE = "unknown: the step was not examined as treated"
 
 
 def treatment_view(found: Treated) -> TreatmentView:
@@ -88,7 +92,7 @@ def treatment_view(found: Treated) -> TreatmentView:
             LeftLine(plain(one.treatment), one.predicted, one.measured, plain(one.reason)) for one in found.rejected
         ),
         not_tried=tuple(_not_tried(found.not_tried)),
-        advice=tuple(map(_advice, found.advice)),
+        advice=None if found.advice is None else tuple(map(_advice, found.advice)),
         doubts=tuple(map(plain, found.warnings)),
     )
 
@@ -109,7 +113,7 @@ def _advice(one: Advice) -> AdviceLine:
 
 
 def _verdict(found: Treated) -> str:
-    spent = f"found in {units.seconds(found.spent_s, 2)}"
+    spent = f"found in {units.seconds(found.spent_s)}"
     if not found.kept:
         return f"nothing that was tried makes this step faster ({units.seconds(found.baseline_s)}); {spent}"
     interval = f"{units.times(found.speedup_low)} to {units.times(found.speedup_high)}"
@@ -134,13 +138,14 @@ def _memory(before: int | None, after: int | None) -> str | None:
 
 
 def _levels(found: Treated) -> Iterator[Level]:
-    """Ratios are of the step before a treatment to the step with it; the last level is what was measured at the end."""
-    now_s = found.baseline_s
-    yield Level("as it was", "before", 0.0, now_s, None)
+    """Each treatment as it was raced, from what the step took without it to what it took with it; the first and last
+    levels are of the last race. Between races a machine may have changed its mind, so that one need not begin where the
+    one before it ended.
+    """
+    yield Level("as it was", "before", 0.0, found.baseline_s, None)
     for one in found.kept:
-        then_s = now_s / one.measured
-        yield Level(plain(one.treatment), "kept", now_s, then_s, now_s / one.predicted)
-        now_s = then_s
+        without_s = one.step_s * one.measured
+        yield Level(plain(one.treatment), "kept", without_s, one.step_s, without_s / one.predicted)
     yield Level("treated", "after", 0.0, found.treated_s, found.baseline_s / found.predicted_speedup)
     for name, floor_s in (("fused floor", found.fused_floor_s), ("compulsory floor", found.compulsory_floor_s)):
         if floor_s is not None:
@@ -169,6 +174,6 @@ NOTABLE_S = 1.0
 def _costs(one: Kept) -> Iterator[str]:
     if one.compile_s > NOTABLE_S:
         paid = "" if one.break_even_steps is None else f", paid back after {units.count(one.break_even_steps, 2)} steps"
-        yield f"first steps {units.seconds(one.compile_s, 2)}{paid}"
+        yield f"ready after {units.seconds(one.compile_s, 2)}{paid}"
     if one.memory_bytes is not None:
         yield f"memory {units.capacity(one.memory_bytes)}"

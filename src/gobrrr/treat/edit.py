@@ -7,7 +7,7 @@ between treated and untreated costs nothing: what was compiled or captured stays
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.timing.state.undo import put_all_back
+from gobrrr.timing.state.undo import interrupts_deferred, put_all_back
 
 if TYPE_CHECKING:
     import torch
@@ -94,8 +94,9 @@ def swap_on(edits: Iterable[Edit]) -> list[Edit]:
     done: list[Edit] = []
     try:
         for edit in edits:
-            edit.swap()
-            done.append(edit)
+            with interrupts_deferred():
+                edit.swap()
+                done.append(edit)
     except BaseException:
         swap_off(done)
         raise

@@ -112,7 +112,8 @@ class Treated:
     rejected: tuple[Rejected, ...]
     not_tried: tuple[NotTried, ...]
     prescription: Prescription
-    advice: tuple[Advice, ...] = ()
+    advice: tuple[Advice, ...] | None = ()
+    """None where nobody knows: the step was not examined as treated."""
     warnings: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
@@ -133,5 +134,5 @@ def _bounds(found: Treated) -> Iterator[Bound]:
     yield Bound("a floor", 0, MOST_S, [found.fused_floor_s, found.compulsory_floor_s])
     yield Bound("a time that was spent", 0, MOST_S, spent)
     yield Bound("a number of steps", 0, MOST, [one.break_even_steps for one in found.kept])
-    yield Bound("what is at stake", 0, MOST_S, [one.seconds_at_stake for one in found.advice])
+    yield Bound("what is at stake", 0, MOST_S, [one.seconds_at_stake for one in found.advice or ()])
     yield Bound("a size in memory", -MOST, MOST, memory)  # what our own copies take is subtracted

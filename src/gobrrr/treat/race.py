@@ -77,7 +77,7 @@ def race(
     *,
     clear: float = 0.0,
 ) -> Race:
-    """`step` runs as it is treated now: the treated one first. At the end the treated one is in force.
+    """`step` runs as it is treated now: the treated one first, the other one last.
 
     It ends when its interval is narrow, or when the gain is known to this share of itself.
     """
@@ -96,7 +96,6 @@ def race(
         to_before()
         before.append((first, _window(step, clock, number)))
         after.append(treated)
-    to_after()
     return Race(tuple(before), tuple(after))
 
 

@@ -6,7 +6,7 @@ is by the device. Of treatments that exclude each other all that can help are tr
 graph has taken the host out of the picture, those that lost because of it have a second chance.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from gobrrr import units
@@ -19,7 +19,7 @@ from gobrrr.treat.trial import Bench, Trial, said_by, trial
 WORTH_TRYING = 1.02
 """Predicted at the most: below, a race could hardly show it."""
 
-UNSEEN = "the search ended before the step was examined as treated"
+UNSEEN = "the step was not examined as treated"
 """So nobody knows what it could gain now."""
 
 REPLAY_S = 12e-6
@@ -78,15 +78,16 @@ class Search:
         except KeyboardInterrupt:
             self._leave("the search was interrupted")
             raise
-        self._leave("the budget is spent")
+        if self._is_spent():
+            self._leave("the budget is spent")
 
     # **** choosing ****
 
     def _next(self) -> list[Candidate]:
         """The first candidate and those that exclude it."""
-        self.candidates = sorted(
-            self._weighed_all(), key=lambda one: (one.dose.treatment.compiles, -one.forecast.speedup)
-        )
+        if self.unseen and self._is_spent():
+            return []
+        self._weigh()
         if not self.candidates:
             return []
         group = self.candidates[0].dose.treatment.group
@@ -94,50 +95,56 @@ class Search:
         return rivals or self.candidates[:1]
 
     def _leave(self, why: str) -> None:
-        """What is not tried any more."""
-        if self.unseen:
-            self._next()
-        for one in self.candidates:
-            name = one.dose.treatment.name
-            if name not in self._done():
-                self.passed_over[name] = one.forecast.high, why
+        """What is not tried any more: it had a bound, or is not weighed for the step as treated."""
+        bounds = {one.dose.treatment.name: one.forecast.high for one in self.candidates}
+        passed, self.passed_over = self.passed_over, dict(self.beaten)
+        for treatment in self._open():
+            name = treatment.name
+            if (reason := self._ruled_out(treatment)) is not None:
+                self.passed_over[name] = None, reason
+            elif self.unseen:
+                self.passed_over[name] = None, UNSEEN
+            else:
+                self.passed_over[name] = (bounds[name], why) if name in bounds else passed.get(name, (None, why))
 
-    def _done(self) -> set[str]:
-        return {_name(step) for step in self.kept} | set(self.lost) | set(self.beaten)
+    def _open(self) -> list[Treatment]:
+        """Neither kept nor tried nor beaten."""
+        done = {_name(step) for step in self.kept} | set(self.lost) | set(self.beaten)
+        return [treatment for treatment in self.treatments if treatment.name not in done]
 
-    def _weighed_all(self) -> Iterator[Candidate]:
-        chart, done = Chart(self.exam, self.bench.subject), self._done()
-        groups = {step.candidate.dose.treatment.group for step in self.kept} - {None}
-        self.passed_over = dict(self.beaten)
-        for treatment in self.treatments:
-            if treatment.name in done:
-                continue
-            if treatment.group in groups:
-                self.passed_over[treatment.name] = None, "another of its kind is kept"
-                continue
-            found = self._weighed(treatment, chart)
-            if found is not None:
-                yield found
-
-    def _weighed(self, treatment: Treatment, chart: Chart) -> Candidate | None:
+    def _ruled_out(self, treatment: Treatment) -> str | None:
+        """Whatever it could gain."""
         if treatment.allow is not None and treatment.allow not in self.allowed:
-            self.passed_over[treatment.name] = None, f"changes numbers: --allow {treatment.allow}"
-            return None
-        if self.unseen:
-            self.passed_over[treatment.name] = None, UNSEEN
-            return None
+            return f"changes numbers: --allow {treatment.allow}"
+        if treatment.group is not None and any(_group(step) == treatment.group for step in self.kept):
+            return "another of its kind is kept"
+        return None
+
+    def _weigh(self) -> None:
+        """All that are open. An interrupt meanwhile leaves what was known before."""
+        chart, candidates, passed_over = Chart(self.exam, self.bench.subject), [], dict(self.beaten)
+        for treatment in self._open():
+            found = self._weighed(treatment, chart)
+            if isinstance(found, Candidate):
+                candidates.append(found)
+            else:
+                passed_over[treatment.name] = found
+        candidates.sort(key=lambda one: (one.dose.treatment.compiles, -one.forecast.speedup))
+        self.candidates, self.passed_over = candidates, passed_over
+
+    def _weighed(self, treatment: Treatment, chart: Chart) -> Candidate | tuple[float | None, str]:
+        """Or a bound, and why it is not tried."""
+        if (reason := self._ruled_out(treatment)) is not None:
+            return None, reason
         try:
             sites = treatment.kind.sites(chart)
             forecast = treatment.kind.forecast(chart, sites)
         except Unfit as unfit:
-            self.passed_over[treatment.name] = None, str(unfit)
-            return None
+            return None, str(unfit)
         except Exception as error:  # noqa: BLE001 (it looks into the user's models, and other treatments can still help)
-            self.passed_over[treatment.name] = None, f"could not be weighed: {said_by(error)}"
-            return None
+            return None, f"could not be weighed: {said_by(error)}"
         if forecast.high < WORTH_TRYING:
-            self.passed_over[treatment.name] = forecast.high, "too little to gain"
-            return None
+            return forecast.high, "too little to gain"
         return Candidate(Dose(treatment, sites), forecast)
 
     def _is_spent(self) -> bool:
@@ -159,6 +166,7 @@ class Search:
             except KeyboardInterrupt:
                 if best is not None:
                     self._take(best)
+                    self.unseen = True
                 raise
             if step.trial.reason is None and (best is None or _speedup(step) > _speedup(best)):
                 best, step = step, best
@@ -180,7 +188,9 @@ class Search:
 
     def _keep(self, step: Step) -> None:
         self._take(step)
-        if not self._is_spent():
+        if self._is_spent():
+            self.unseen = True
+        else:
             self._examine_again(step)
         if step.candidate.dose.treatment.stage is Stage.GRAPH:
             self._second_chance()
@@ -195,7 +205,6 @@ class Search:
             self.lost[old.candidate.dose.treatment.name] = replaced(old, step)
         self.kept.append(done_with(step))
         self.lost.pop(treatment.name, None)
-        self.unseen = True
         self.say(f"keeping {treatment.name}: {_speedup(step):.2f}x, {_step_time(step)} a step by now")
 
     def disown(self, reason: str) -> None:
@@ -222,11 +231,12 @@ class Search:
             try:
                 with subject.ended(below):
                     self.exam = self.examine()
+                self.unseen = False
             except GobrrrError as error:
+                self.unseen = True
                 self.warnings.append(f"{step.candidate.dose.treatment.name} could not be examined: {error}")
         if graphed and step.trial.race is not None:
             self.exam = graphed_exam(self.exam, step.trial.race.step_s)
-        self.unseen = False
 
 
 def with_dose(plan: Plan, dose: Dose) -> Plan:
@@ -265,4 +275,8 @@ def _step_time(step: Step) -> str:
 
 def _excludes(step: Step, other: Step) -> bool:
     group = step.candidate.dose.treatment.group
-    return group is not None and group == other.candidate.dose.treatment.group
+    return group is not None and group == _group(other)
+
+
+def _group(step: Step) -> str | None:
+    return step.candidate.dose.treatment.group

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state.reach import reached
+from gobrrr.timing.state.undo import interrupts_deferred, put_all_back
 from gobrrr.treat.edit import Edit, swap_off, swap_on
 from gobrrr.workload import Step, Workload, made_step
 
@@ -59,8 +60,10 @@ class Subject:
         What both plans have in common from the first dose on stays. If a dose fails, all is as it was.
         """
         common = _common(self.plan, plan)
-        before = self.end(common)
+        before: list[Course] = []
         try:
+            with interrupts_deferred():
+                before = self.end(common)
             for dose in plan[common:]:
                 self.courses.append(Course(dose, swap_on(dose.treatment.edits(self, dose.sites))))
         except BaseException:
@@ -72,22 +75,21 @@ class Subject:
     def end(self, keep: int = 0) -> list[Course]:
         """Swaps off all courses but the first so many, and gives them."""
         ended, self.courses = self.courses[keep:], self.courses[:keep]
-        for course in reversed(ended):
-            swap_off(course.edits)
+        swap_off([edit for course in ended for edit in course.edits])
         return ended
 
     def resume(self, courses: Sequence[Course]) -> None:
         """Swaps courses on that were ended from here: nothing is compiled or captured again."""
-        for course in courses:
-            for edit in course.edits:
-                edit.swap()
-            self.courses.append(course)
+        self.courses = [*self.courses, *courses]
+        put_all_back([edit.swap for course in courses for edit in course.edits])
 
     @contextmanager
     def ended(self, keep: int = 0) -> Iterator[None]:
         """With the first so many courses alone, for a while."""
-        ended = self.end(keep)
+        ended: list[Course] = []
         try:
+            with interrupts_deferred():
+                ended = self.end(keep)
             yield
         finally:
             self.resume(ended)
@@ -113,12 +115,15 @@ class Turn:
     after: list[Course]
 
     def to_before(self) -> None:
-        self.subject.end(self.keep)
-        self.subject.resume(self.before)
+        self._to(self.before)
 
     def to_after(self) -> None:
-        self.subject.end(self.keep)
-        self.subject.resume(self.after)
+        self._to(self.after)
+
+    def _to(self, courses: list[Course]) -> None:
+        with interrupts_deferred():
+            self.subject.end(self.keep)
+            self.subject.resume(courses)
 
 
 def _common(one: Sequence["Dose"], other: Sequence["Dose"]) -> int:

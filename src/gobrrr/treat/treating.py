@@ -24,8 +24,8 @@ from gobrrr.treat.memory import peak_bytes
 from gobrrr.treat.outcome import Kept, NotTried, Prescription, Rejected, Treated
 from gobrrr.treat.prescription import fingerprint_of, prescribed
 from gobrrr.treat.rehearsal import rehearsals
-from gobrrr.treat.search import UNSEEN, Search, Step
-from gobrrr.treat.subject import Subject, subject_of
+from gobrrr.treat.search import Search, Step
+from gobrrr.treat.subject import Subject, Turn, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Numerics, Plan
 from gobrrr.treat.trial import Bench, raced
 from gobrrr.treat.verify import truth
@@ -79,13 +79,13 @@ def treat(
             allowed,
             began_s + budget_s,
         )
-        before_bytes = peak_bytes(subject, ours.device_bytes)
+        came = Admission(exam, peak_bytes(subject, ours.device_bytes), fingerprint_of(subject.models))
         try:
             with suppress(KeyboardInterrupt):
                 search.run()
             say("racing the step as it came against the step as treated")
             final = _confirmed(search, _final(bench, search, exam))
-            return _treated(search, exam, target, final, before_bytes, clock.now_s() - began_s)
+            return _treated(search, came, target, final, clock.now_s() - began_s)
         finally:
             subject.end()
 
@@ -119,6 +119,16 @@ def _fused_floor_s(exam: Exam, plan: Plan) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Admission:
+    """What the subject was before anything was tried."""
+
+    exam: Exam
+    memory_bytes: int | None
+    model: str
+    """Its models' fingerprint."""
+
+
+@dataclass(frozen=True, slots=True)
 class Final:
     """The step as treated against the step as it came."""
 
@@ -144,17 +154,22 @@ def _final(bench: Bench, search: Search, exam: Exam) -> Final:
         return _unchanged(Sample(exam.window_step_s))
     try:
         with preserved(subject.origin):
-            courses = subject.end()
-            turn = subject.become(())
-            turn.after.extend(courses)
-            turn.to_after()
-            ran = raced(bench, turn)
+            ran = raced(bench, Turn(subject, keep=0, before=[], after=list(subject.courses)))
             return Final(plan, ran.before, ran.after, ran.comparison)
     except KeyboardInterrupt:
-        races = [step.trial.race for step in search.kept if step.trial.race is not None]
-        low, high = (prod(getattr(one.comparison.interval, end) for one in races) for end in ("low", "high"))
-        won = Comparison(prod(one.comparison.speedup for one in races), Interval(low, high))
-        return Final(plan, races[0].before, races[-1].after, won)
+        return _not_raced(search, exam, plan)
+
+
+def _not_raced(search: Search, exam: Exam, plan: Plan) -> Final:
+    """By what the step took when it was examined, and in the race of the last treatment that was kept."""
+    before = Sample(exam.window_step_s)
+    race = search.kept[-1].trial.race if search.kept else None
+    if race is None:
+        return _unchanged(before)
+    search.warnings.append("the last race was interrupted: before and after were not timed side by side")
+    first, last = before.interval(), race.after.interval()
+    interval = Interval(first.low / last.high, first.high / last.low)
+    return Final(plan, before, race.after, Comparison(before.median / race.step_s, interval))
 
 
 def _confirmed(search: Search, final: Final) -> Final:
@@ -167,12 +182,10 @@ def _confirmed(search: Search, final: Final) -> Final:
     return _unchanged(final.before)
 
 
-def _treated(
-    search: Search, exam: Exam, target: str, final: Final, before_bytes: int | None, spent_s: float
-) -> Treated:
+def _treated(search: Search, came: Admission, target: str, final: Final, spent_s: float) -> Treated:
     import torch
 
-    subject = search.bench.subject
+    subject, exam = search.bench.subject, came.exam
     interval_s = final.after.interval()
     predicted = prod(step.candidate.forecast.speedup for step in search.kept)
     kept = tuple(map(_kept, search.kept))
@@ -189,8 +202,8 @@ def _treated(
         predicted_speedup=predicted,
         compulsory_floor_s=_compulsory_floor_s(exam, final.plan),
         fused_floor_s=_fused_floor_s(exam, final.plan),
-        memory_before_bytes=before_bytes,
-        memory_after_bytes=kept[-1].memory_bytes if kept else before_bytes,
+        memory_before_bytes=came.memory_bytes,
+        memory_after_bytes=kept[-1].memory_bytes if kept else came.memory_bytes,
         spent_s=spent_s,
         kept=kept,
         rejected=tuple(_rejected(step) for step in search.lost.values()),
@@ -200,17 +213,13 @@ def _treated(
             made_at=datetime.now(UTC).isoformat(timespec="seconds"),
             torch=torch.__version__,
             device=identify(subject.device).name,
-            model=fingerprint_of(subject.models),
+            model=came.model,
             doses=prescribed(final.plan),
             predicted=predicted,
             measured=final.comparison.speedup,
         ),
-        advice=() if search.unseen else advised(search.exam, subject),
-        warnings=(
-            *exam.quality.warnings,
-            *search.warnings,
-            *([f"nothing is advised: {UNSEEN}"] if search.unseen else ()),
-        ),
+        advice=None if final.plan and search.unseen else advised(search.exam if final.plan else exam, subject),
+        warnings=(*exam.quality.warnings, *search.warnings),
     )
 
 

@@ -76,7 +76,7 @@ def trial(bench: Bench, plan: Plan) -> Trial:
     began_s = bench.clock.now_s()
     try:
         turn = bench.subject.become(plan)
-        return _tried(bench, plan, turn, pools, began_s)
+        return _tried(bench, plan, turn, pools, bench.clock.now_s() - began_s)
     except Exception as error:  # noqa: BLE001 (compilers raise anything, and other treatments can still help)
         return Trial(plan, said_by(error))
     finally:
@@ -85,10 +85,9 @@ def trial(bench: Bench, plan: Plan) -> Trial:
         released(bench.subject.device)
 
 
-def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], began_s: float) -> Trial:
+def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], became_s: float) -> Trial:
     subject = bench.subject
-    _first_step(bench)
-    ready_s = bench.clock.now_s() - began_s
+    ready_s = became_s + _first_step_s(bench)
     with preserved(subject.origin):
         ran = raced(bench, turn, clear=CLEAR)
         reason = _why_not(ran, bench.floor_s(plan))
@@ -107,20 +106,24 @@ def _launches_the_same(subject: Subject, turn: Turn) -> bool:
     """The treatment is in force, and changes nothing but perhaps who asks."""
     after = launched(subject.run, subject.device)
     turn.to_before()
-    before = launched(subject.run, subject.device)
-    turn.to_after()
-    return after == before
+    try:
+        return after == launched(subject.run, subject.device)
+    finally:
+        turn.to_after()
 
 
-def _first_step(bench: Bench) -> None:
+def _first_step_s(bench: Bench) -> float:
     """In which a compiler compiles, unless a graph was captured, for which it has compiled already."""
     with preserved(bench.subject.origin), given_up_after(bench.patience_s):
-        timed(bench.subject.run, bench.clock, 1)
+        return timed(bench.subject.run, bench.clock, 1)
 
 
 def raced(bench: Bench, turn: Turn, clear: float = 0.0) -> Race:
-    """The subject as it is treated now against what it was before."""
-    return race(bench.subject.run, bench.clock, bench.effort, turn.to_before, turn.to_after, clear=clear)
+    """The subject as it is treated now, and however the race ends is treated again, against what it was before."""
+    try:
+        return race(bench.subject.run, bench.clock, bench.effort, turn.to_before, turn.to_after, clear=clear)
+    finally:
+        turn.to_after()
 
 
 def _why_not(ran: Race, floor_s: float | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from gobrrr.report.charts.waterfall import waterfall
 from gobrrr.report.page import rendered
-from gobrrr.report.waterfall import treatment_view
+from gobrrr.report.waterfall import UNKNOWN_ADVICE, treatment_view
 from gobrrr.treat.outcome import Treated
 
 
@@ -21,4 +21,5 @@ def render(found: Treated) -> str:
         },
         specs={"waterfall": waterfall(view.levels)},
         view=view,
+        unknown_advice=UNKNOWN_ADVICE,
     )

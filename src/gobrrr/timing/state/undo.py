@@ -38,13 +38,14 @@ def put_all_back(everything: Iterable[PutBack]) -> None:
     """In this order and to the end, whatever one of them raises: a second ^C waits, and a device that is broken
     comes last.
     """
-    with _interrupts_deferred(), without_garbage_collection(), ExitStack() as stack:
+    with interrupts_deferred(), without_garbage_collection(), ExitStack() as stack:
         for put_back in reversed(list(everything)):
             stack.callback(put_back)
 
 
 @contextmanager
-def _interrupts_deferred() -> Iterator[None]:
+def interrupts_deferred() -> Iterator[None]:
+    """A ^C meanwhile is raised at the end."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         yield
         return
