@@ -281,6 +281,18 @@ def test_advice_that_nobody_has_is_unknown_and_doubts_are_told_in_every_format()
         assert "he windows differ by 21 %" in said
 
 
+def test_a_prescription_is_to_be_applied_and_not_shown(tmp_path):
+    schema.write(treated().prescription, tmp_path / "rx.json")
+    said = str(run("show", str(tmp_path / "rx.json")).exception)
+    assert "rx.json is a prescription, which `gobrrr run --apply`" in said
+
+
+def test_where_nothing_was_tried_nothing_is_said_of_what_was():
+    idle = replace(treated(), kept=(), rejected=())
+    assert treatment_view(idle).verdict == "nothing was tried (100 ms); ended after 1 min 15 s"
+    assert "nothing that was tried" in treatment_view(replace(treated(), kept=())).verdict
+
+
 def test_treatments_that_were_not_tried_for_one_reason_stand_on_one_line():
     left = tuple(NotTried(name, None, "the step trains") for name in ("one", "two"))
     shown = treatment_view(

@@ -2,11 +2,14 @@
 
 import json
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from gobrrr import schema
+from gobrrr.cli.treat import _following
 from gobrrr.timing.steady import StepEffort
 from gobrrr.treat import treating
 from gobrrr.treat.outcome import Prescription
@@ -14,6 +17,7 @@ from gobrrr.treat.prescription import fingerprint_of
 from gobrrr.treat.race import Race
 from gobrrr.treat.treating import treat
 from gobrrr.treat.treatment import TREATMENTS
+from reported import treated
 from test_count_cli import TRAINED, written
 from test_examination import probed
 from test_examine_cli import folder, gobrrr
@@ -80,7 +84,17 @@ def test_the_page_says_what_was_not_tried_and_ends_with_the_next_command(gobrrr,
     assert code == 0
     assert "examining" in err
     assert "whole-step-graph: CUDA graphs need a CUDA device" in " ".join(out.split())
-    assert "next: gobrrr treat" in out
+    assert "\nnext: gobrrr " in out
+
+
+def test_what_to_type_next_depends_on_what_was_found():
+    helped, idle = treated(), replace(treated(), kept=())
+    assert _following(helped, "a.py:b", None) == "gobrrr treat a.py:b --keep rx.json"
+    assert (
+        _following(helped, "a.py:b", Path("my rx.json"))
+        == 'in your program: gobrrr.apply("my rx.json", model, optimizer)'
+    )
+    assert _following(idle, "a.py:b", Path("rx.json")) == "gobrrr examine a.py:b"
 
 
 def test_all_treatments_are_listed(gobrrr):

@@ -38,11 +38,14 @@ def command(file: str, *, select: str, ignore: str, outputs: tuple[Path, ...], a
     from gobrrr.exam import Exam
     from gobrrr.lab.result import Lab
     from gobrrr.predict.prediction import Predictions
-    from gobrrr.treat.outcome import Treated
+    from gobrrr.treat.outcome import Prescription, Treated
 
     rules = selected_rules(select, ignore)
-    kinds: tuple[type[Exam | Treated | Predictions | Lab], ...] = (Exam, Treated, Predictions, Lab)
+    kinds: list[type[Exam | Treated | Predictions | Lab | Prescription]]
+    kinds = [Exam, Treated, Predictions, Lab, Prescription]
     found = schema.read_one_of(kinds, history.path_of(file))
+    if isinstance(found, Prescription):
+        raise UsageError(f"{file} is a prescription, which `gobrrr run --apply` and gobrrr.apply apply to a program")
     if isinstance(found, Exam):
         check_endings(FORMATS["step"], outputs)
         following = f"gobrrr show {quote(file)} " + ("--json" if outputs else "-o report.html")

@@ -57,11 +57,17 @@ def command(
         schema.write(found.prescription, keep)
     from gobrrr.report.treat import render
 
-    kept = "rx.json" if keep is None else str(keep)
-    again = f"gobrrr treat {quote(target)} --keep {kept}"
-    applied = f'in your program: gobrrr.apply("{kept}", model, optimizer)'
-    page = partial(render, found, again if keep is None else applied)
+    page = partial(render, found, _following(found, target, keep))
     answer("treatment", found, found, page, outputs=outputs, as_json=as_json)
+
+
+def _following(found: "Treated", target: str, keep: Path | None) -> str:
+    """What to type next."""
+    if not found.kept:
+        return f"gobrrr examine {quote(target)}"
+    if keep is None:
+        return f"gobrrr treat {quote(target)} --keep rx.json"
+    return f'in your program: gobrrr.apply("{keep}", model, optimizer)'
 
 
 def _treated(target: str, allow: frozenset[str], budget_s: float) -> "Treated":

@@ -114,6 +114,8 @@ def _advice(one: Advice) -> AdviceLine:
 
 def _verdict(found: Treated) -> str:
     spent = f"found in {units.seconds(found.spent_s)}"
+    if not found.kept and not found.rejected:
+        return f"nothing was tried ({units.seconds(found.baseline_s)}); ended after {units.seconds(found.spent_s)}"
     if not found.kept:
         return f"nothing that was tried makes this step faster ({units.seconds(found.baseline_s)}); {spent}"
     interval = f"{units.times(found.speedup_low)} to {units.times(found.speedup_high)}"
