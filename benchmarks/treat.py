@@ -5,12 +5,13 @@
 
 One workload a process, one line a run: eager, torch.compile's default and reduce-overhead (with --autotune also
 max-autotune), then what `gobrrr treat` found by itself, with everything that it tried. Peers change nothing but the
-compiler's mode. ^C, or `timeout -s INT`, ends the modes or the search and writes what was found. `treat_together.py`
-runs several.
+compiler's mode. ^C, or `timeout -s INT`, ends the search and writes what was found; before, it ends the modes and goes
+on to the search. `treat_together.py` runs several.
 """
 
 import argparse
 import json
+import signal
 import sys
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -121,6 +122,7 @@ def main() -> None:
     torch.compiler.reset()
     try:
         treated = None if options.part == "peers" else searched(subject, target, clock, options)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what was found is to be written
     except GobrrrError as error:
         sys.exit(str(error))
     finally:

@@ -132,3 +132,24 @@ def test_an_interrupt_while_a_dose_is_given_leaves_none_of_it():
     with pytest.raises(KeyboardInterrupt):
         subject.become((dose_of(attribute(thing, "own", 1), interrupting(thing, "kind", "other")),))
     assert (thing.own, thing.kind, subject.courses) == ("own", "class", [])
+
+
+def test_an_interrupt_while_a_dose_that_failed_is_taken_back_leaves_what_was_in_force():
+    thing, armed = Thing(), []
+
+    def write(new):
+        if armed:
+            signal.raise_signal(signal.SIGINT)
+        thing.kind = new
+
+    def failing(_subject, _sites):
+        yield Edit(lambda: thing.kind, write, "other")
+        armed.append(True)
+        raise RuntimeError("compiler")
+
+    subject = Subject(step=lambda: None, origin=lambda: None, models={}, optimizers=[], inputs=[], device="cpu")
+    subject.become((dose_of(attribute(thing, "own", 1)),))
+    bad = SimpleNamespace(sites=(), treatment=SimpleNamespace(edits=failing))
+    with pytest.raises(KeyboardInterrupt):
+        subject.become((bad,))
+    assert (thing.own, thing.kind, len(subject.courses)) == (1, "class", 1)

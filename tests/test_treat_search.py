@@ -2,6 +2,7 @@
 
 import math
 import random
+import signal
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from gobrrr.errors import Missing
 from gobrrr.exam import Exam
 from gobrrr.stats import Comparison, Interval, Sample
 from gobrrr.timing.steady import StepEffort
-from gobrrr.treat.edit import item
+from gobrrr.treat.edit import Edit, item
 from gobrrr.treat.search import UNSEEN, Search
 from gobrrr.treat.subject import examined_subject
 from gobrrr.treat.treating import Final, _compulsory_floor_s, _confirmed, _final, _fused_floor_s
@@ -424,6 +425,65 @@ def test_an_interrupt_while_treatments_are_weighed_is_no_reason_to_forget_one():
     with pytest.raises(KeyboardInterrupt):
         search.run()
     assert search.passed_over == dict.fromkeys(("first", "slow", "last"), (None, "the search was interrupted"))
+
+
+def test_an_interrupt_while_the_treated_step_is_examined_leaves_it_unseen():
+    def cut():
+        raise KeyboardInterrupt
+
+    ward = Ward(factors={"good": 0.5})
+    step = ward.step
+    subject = examined_subject(step, step, "cpu")
+    bench = Bench(subject, ward.clock, EFFORT, truth(subject), lambda _: None, lambda _: None)
+    treatments = made(ward, "good", predicted=3.0), made(ward, "other")
+    search = Search(bench, exam(step_s=1.0, host_s=0.5), cut, lambda _: None, treatments, frozenset(), math.inf)
+    with pytest.raises(KeyboardInterrupt):
+        search.run()
+    assert names(search.kept) == ["good"]
+    assert search.unseen
+    assert search.passed_over == {"other": (None, UNSEEN)}
+
+
+def test_an_interrupt_while_something_is_taken_takes_it():
+    """Taking is what a finished trial comes to: the step as its plan says, and the plan as the report says."""
+    ward = Ward(factors={"good": 0.5})
+    force, armed = ward.force, []
+
+    class Cutting(Made):
+        def edits(self, subject, sites):
+            def write(new):
+                if armed:
+                    signal.raise_signal(signal.SIGINT)
+                if new is None:
+                    del force["good"]
+                else:
+                    force["good"] = new
+
+            yield Edit(lambda: force.get("good"), write, "on")
+
+    step = ward.step
+    subject = examined_subject(step, step, "cpu")
+    bench = Bench(subject, ward.clock, EFFORT, truth(subject), lambda _: None, lambda _: None)
+    treatments = (replace(made(ward, "good"), kind=Cutting(ward, "good")),)
+    looked_at = exam(step_s=1.0, host_s=0.5)
+
+    def say(said):
+        if said == "good: 2.00x":
+            armed.append(said)
+
+    search = Search(bench, looked_at, lambda: looked_at, say, treatments, frozenset(), math.inf)
+    with pytest.raises(KeyboardInterrupt):
+        search.run()
+    assert names(search.kept) == [dose.treatment.name for dose in subject.plan] == list(force) == ["good"]
+
+
+def test_what_was_not_raced_side_by_side_is_not_disowned():
+    ward = Ward(factors={"good": 0.97})
+    search = searched(ward, made(ward, "good"))
+    slow, slower = Sample((0.95,)), Sample((0.97,))
+    final = Final(search.bench.subject.plan, slow, slower, Comparison(0.98, Interval(0.98, 0.98)), side_by_side=False)
+    assert _confirmed(search, final) is final
+    assert names(search.kept) == ["good"]
 
 
 def test_what_could_not_be_examined_is_unseen_and_the_search_goes_on():

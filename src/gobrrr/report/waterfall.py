@@ -140,7 +140,7 @@ def _memory(before: int | None, after: int | None) -> str | None:
 
 
 def _levels(found: Treated) -> Iterator[Level]:
-    """Each treatment as it was raced, from what the step took without it to what it took with it; the first and last
+    """Each treatment as it was raced, from what the step took before it to what it took with it; the first and last
     levels are of the last race. Between races a machine may have changed its mind, so that one need not begin where the
     one before it ended.
     """

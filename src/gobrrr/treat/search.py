@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from gobrrr import units
 from gobrrr.errors import GobrrrError
 from gobrrr.exam import Exam
+from gobrrr.timing.state.undo import interrupts_deferred
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.treatment import Dose, Forecast, Plan, Stage, Treatment, Unfit, graphless
 from gobrrr.treat.trial import Bench, Trial, said_by, trial
@@ -166,7 +167,6 @@ class Search:
             except KeyboardInterrupt:
                 if best is not None:
                     self._take(best)
-                    self.unseen = True
                 raise
             if step.trial.reason is None and (best is None or _speedup(step) > _speedup(best)):
                 best, step = step, best
@@ -187,24 +187,25 @@ class Search:
         return step
 
     def _keep(self, step: Step) -> None:
+        was_unseen = self.unseen
         self._take(step)
-        if self._is_spent():
-            self.unseen = True
-        else:
-            self._examine_again(step)
+        if not self._is_spent():
+            self._examine_again(step, unseen=was_unseen)
         if step.candidate.dose.treatment.stage is Stage.GRAPH:
             self._second_chance()
 
     def _take(self, step: Step) -> None:
-        """As it was tried: nothing is compiled or captured again."""
+        """As it was tried: nothing is compiled or captured again. What was known is now of the step before."""
         assert step.trial.turn is not None, "what is kept was tried"
-        step.trial.turn.to_after()
         treatment = step.candidate.dose.treatment
-        for old in [one for one in self.kept if one.candidate.dose not in step.trial.plan]:
-            self.kept.remove(old)
-            self.lost[old.candidate.dose.treatment.name] = replaced(old, step)
-        self.kept.append(done_with(step))
-        self.lost.pop(treatment.name, None)
+        with interrupts_deferred():
+            step.trial.turn.to_after()
+            for old in [one for one in self.kept if one.candidate.dose not in step.trial.plan]:
+                self.kept.remove(old)
+                self.lost[old.candidate.dose.treatment.name] = replaced(old, step)
+            self.kept.append(done_with(step))
+            self.lost.pop(treatment.name, None)
+            self.unseen, self.candidates, self.passed_over = True, [], dict(self.beaten)
         self.say(f"keeping {treatment.name}: {_speedup(step):.2f}x, {_step_time(step)} a step by now")
 
     def disown(self, reason: str) -> None:
@@ -222,8 +223,11 @@ class Search:
             if best is not None:
                 self._keep(best)
 
-    def _examine_again(self, step: Step) -> None:
-        """Below the graph, where there is one: what is captured cannot be counted, and takes as long as it did."""
+    def _examine_again(self, step: Step, *, unseen: bool) -> None:
+        """Below the graph, where there is one: what is captured cannot be counted, and takes as long as it did.
+
+        A graph alone changes nothing below it, which was `unseen` before or not.
+        """
         subject = self.bench.subject
         below = len(graphless(subject.plan))
         graphed = below < len(subject.plan)
@@ -231,12 +235,13 @@ class Search:
             try:
                 with subject.ended(below):
                     self.exam = self.examine()
-                self.unseen = False
+                unseen = False
             except GobrrrError as error:
-                self.unseen = True
+                unseen = True
                 self.warnings.append(f"{step.candidate.dose.treatment.name} could not be examined: {error}")
         if graphed and step.trial.race is not None:
             self.exam = graphed_exam(self.exam, step.trial.race.step_s)
+        self.unseen = unseen
 
 
 def with_dose(plan: Plan, dose: Dose) -> Plan:

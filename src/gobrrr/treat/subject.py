@@ -67,8 +67,9 @@ class Subject:
             for dose in plan[common:]:
                 self.courses.append(Course(dose, swap_on(dose.treatment.edits(self, dose.sites))))
         except BaseException:
-            self.end(common)
-            self.resume(before)
+            with interrupts_deferred():
+                self.end(common)
+                self.resume(before)
             raise
         return Turn(self, common, before, self.courses[common:])
 

@@ -136,6 +136,7 @@ class Final:
     before: Sample
     after: Sample
     comparison: Comparison
+    side_by_side: bool = True
 
     @property
     def before_s(self) -> float:
@@ -169,13 +170,13 @@ def _not_raced(search: Search, exam: Exam, plan: Plan) -> Final:
     search.warnings.append("the last race was interrupted: before and after were not timed side by side")
     first, last = before.interval(), race.after.interval()
     interval = Interval(first.low / last.high, first.high / last.low)
-    return Final(plan, before, race.after, Comparison(before.median / race.step_s, interval))
+    return Final(plan, before, race.after, Comparison(before.median / race.step_s, interval), side_by_side=False)
 
 
 def _confirmed(search: Search, final: Final) -> Final:
     """What won its own races and is slower in the end was luck: nothing of it is kept."""
     won, interval = final.comparison.speedup, final.comparison.interval
-    if won >= 1 or not search.kept:
+    if won >= 1 or not search.kept or not final.side_by_side:
         return final
     side_by_side = f"{won:.2f}x ({interval.low:.2f} to {interval.high:.2f})"
     search.disown(f"all that was kept is slower in the end: {side_by_side} beside the step as it came")

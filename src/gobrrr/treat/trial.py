@@ -105,8 +105,8 @@ def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], became
 def _launches_the_same(subject: Subject, turn: Turn) -> bool:
     """The treatment is in force, and changes nothing but perhaps who asks."""
     after = launched(subject.run, subject.device)
-    turn.to_before()
     try:
+        turn.to_before()
         return after == launched(subject.run, subject.device)
     finally:
         turn.to_after()
