@@ -113,27 +113,30 @@ def made(ward: Ward, name: str, stage=Stage.STRUCTURE, group=None, allow=None, *
     )
 
 
-def searched(
-    ward: Ward, *treatments: Treatment, budget_s=1e9, floor_s=None, allowed=(), rehearse=lambda _: None
+def search_of(
+    ward: Ward,
+    *treatments: Treatment,
+    floor_s=None,
+    allowed=(),
+    rehearse=lambda _: None,
+    examine=None,
+    say=lambda _: None,
 ) -> Search:
     step = ward.step
     subject = examined_subject(step, step, "cpu")
     bench = Bench(subject, ward.clock, EFFORT, truth(subject), rehearse, lambda _: floor_s)
     looked_at = exam(step_s=1.0, host_s=0.5)
 
-    def examine():
+    def look():
         ward.looks += 1
         return looked_at
 
-    search = Search(
-        bench,
-        looked_at,
-        examine,
-        lambda _: None,
-        treatments,
-        frozenset(allowed),
-        ward.clock.now_s() + budget_s,
-    )
+    return Search(bench, looked_at, examine or look, say, treatments, frozenset(allowed), math.inf)
+
+
+def searched(ward: Ward, *treatments: Treatment, budget_s=1e9, **options) -> Search:
+    search = search_of(ward, *treatments, **options)
+    search.until_s = ward.clock.now_s() + budget_s
     search.run()
     return search
 
@@ -232,12 +235,8 @@ def test_an_interrupt_keeps_what_was_found(group):
     ward = Ward(factors={"good": 0.5})
     good = made(ward, "good", predicted=9.0, group=group)
     cut = made(ward, "cut", predicted=8.0, group=group, raises=KeyboardInterrupt())
-    step = ward.step
-    subject = examined_subject(step, step, "cpu")
-    bench = Bench(subject, ward.clock, EFFORT, truth(subject), lambda _: None, lambda _: None)
-    looked_at = exam(step_s=1.0, host_s=0.5)
     treatments = good, cut, made(ward, "later", predicted=1.5)
-    search = Search(bench, looked_at, lambda: looked_at, lambda _: None, treatments, frozenset(), math.inf)
+    search = search_of(ward, *treatments)
     with pytest.raises(KeyboardInterrupt):
         search.run()
     assert names(search.kept) == ["good"]
@@ -377,17 +376,18 @@ class Cut(Ward):
 
 def test_an_interrupt_in_a_race_leaves_the_step_as_it_was_before_the_trial():
     ward = Cut(factors={"good": 0.5, "second": 0.5}, in_the_race_of="second")
-    step = ward.step
-    subject = examined_subject(step, step, "cpu")
-    bench = Bench(subject, ward.clock, EFFORT, truth(subject), lambda _: None, lambda _: None)
-    looked_at = exam(step_s=1.0, host_s=0.5)
     treatments = made(ward, "good", predicted=3.0), made(ward, "second", predicted=1.5)
-    search = Search(bench, looked_at, lambda: looked_at, lambda _: None, treatments, frozenset(), math.inf)
+    search = search_of(ward, *treatments)
     with pytest.raises(KeyboardInterrupt):
         search.run()
-    assert list(ward.force) == [dose.treatment.name for dose in subject.plan] == names(search.kept) == ["good"]
+    assert (
+        list(ward.force)
+        == [dose.treatment.name for dose in search.bench.subject.plan]
+        == names(search.kept)
+        == ["good"]
+    )
     assert search.passed_over == {"second": (1.5, "the search was interrupted")}
-    subject.end()
+    search.bench.subject.end()
     assert not ward.force
 
 
@@ -416,12 +416,8 @@ def test_an_interrupt_while_treatments_are_weighed_is_no_reason_to_forget_one():
             raise KeyboardInterrupt
 
     ward = Ward()
-    step = ward.step
-    subject = examined_subject(step, step, "cpu")
-    bench = Bench(subject, ward.clock, EFFORT, truth(subject), lambda _: None, lambda _: None)
-    looked_at = exam(step_s=1.0, host_s=0.5)
     treatments = made(ward, "first"), replace(made(ward, "slow"), kind=Slow(ward, "slow")), made(ward, "last")
-    search = Search(bench, looked_at, lambda: looked_at, lambda _: None, treatments, frozenset(), math.inf)
+    search = search_of(ward, *treatments)
     with pytest.raises(KeyboardInterrupt):
         search.run()
     assert search.passed_over == dict.fromkeys(("first", "slow", "last"), (None, "the search was interrupted"))
@@ -432,11 +428,8 @@ def test_an_interrupt_while_the_treated_step_is_examined_leaves_it_unseen():
         raise KeyboardInterrupt
 
     ward = Ward(factors={"good": 0.5})
-    step = ward.step
-    subject = examined_subject(step, step, "cpu")
-    bench = Bench(subject, ward.clock, EFFORT, truth(subject), lambda _: None, lambda _: None)
     treatments = made(ward, "good", predicted=3.0), made(ward, "other")
-    search = Search(bench, exam(step_s=1.0, host_s=0.5), cut, lambda _: None, treatments, frozenset(), math.inf)
+    search = search_of(ward, *treatments, examine=cut)
     with pytest.raises(KeyboardInterrupt):
         search.run()
     assert names(search.kept) == ["good"]
@@ -461,20 +454,16 @@ def test_an_interrupt_while_something_is_taken_takes_it():
 
             yield Edit(lambda: force.get("good"), write, "on")
 
-    step = ward.step
-    subject = examined_subject(step, step, "cpu")
-    bench = Bench(subject, ward.clock, EFFORT, truth(subject), lambda _: None, lambda _: None)
     treatments = (replace(made(ward, "good"), kind=Cutting(ward, "good")),)
-    looked_at = exam(step_s=1.0, host_s=0.5)
 
     def say(said):
         if said == "good: 2.00x":
             armed.append(said)
 
-    search = Search(bench, looked_at, lambda: looked_at, say, treatments, frozenset(), math.inf)
+    search = search_of(ward, *treatments, say=say)
     with pytest.raises(KeyboardInterrupt):
         search.run()
-    assert names(search.kept) == [dose.treatment.name for dose in subject.plan] == list(force) == ["good"]
+    assert names(search.kept) == [dose.treatment.name for dose in search.bench.subject.plan] == list(force) == ["good"]
 
 
 def test_what_was_not_raced_side_by_side_is_not_disowned():
@@ -491,11 +480,8 @@ def test_what_could_not_be_examined_is_unseen_and_the_search_goes_on():
         raise Missing("no profiler")
 
     ward = Ward(factors={"good": 0.5, "other": 0.5})
-    step = ward.step
-    subject = examined_subject(step, step, "cpu")
-    bench = Bench(subject, ward.clock, EFFORT, truth(subject), lambda _: None, lambda _: None)
     treatments = made(ward, "good", predicted=3.0), made(ward, "other")
-    search = Search(bench, exam(step_s=1.0, host_s=0.5), fails, lambda _: None, treatments, frozenset(), math.inf)
+    search = search_of(ward, *treatments, examine=fails)
     search.run()
     assert names(search.kept) == ["good", "other"]
     assert search.unseen
