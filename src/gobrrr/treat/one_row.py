@@ -25,8 +25,12 @@ def rows_spelled_out(graph: "torch.fx.Graph") -> None:
 
 
 def row_product(input: "torch.Tensor", weight: "torch.Tensor", bias: "torch.Tensor | None" = None) -> "torch.Tensor":  # noqa: A002 (the signature of what it stands for)
-    """Summed in fp32, as a kernel has it."""
-    summed = (input.unsqueeze(-2).float() * weight.float()).sum(-1)
+    """Summed in fp32, as a kernel has it. The row is written to memory first: else it is computed anew for every row of
+    the matrix, and arithmetic holds up what should only read.
+    """
+    from torch._inductor.test_operators import realize
+
+    summed = (realize(input).unsqueeze(-2).float() * weight.float()).sum(-1)
     return (summed if bias is None else summed + bias).to(input.dtype)
 
 
