@@ -35,6 +35,7 @@ pages: install
 	$(BIN)/gobrrr show $(H200)-healthy.json.gz -o docs/pages/everything-right.html >/dev/null
 	$(BIN)/gobrrr compare $(H200)-sick.json.gz $(H200)-healthy.json.gz -o docs/pages/difference.html >/dev/null
 	$(BIN)/gobrrr show benchmarks/results/h200/patient_treated.json -o docs/pages/everything-treated.html >/dev/null
+	$(BIN)/gobrrr show benchmarks/results/h200/patient_after.json.gz -o docs/pages/after-treatment.html >/dev/null
 	$(BIN)/gobrrr trace benchmarks/results/h200/patient_trace.json.gz -o docs/pages/trace.html >/dev/null
 	$(BIN)/gobrrr show benchmarks/results/h200/lab.json -o docs/pages/lab.html >/dev/null
 

@@ -189,11 +189,26 @@ def test_a_loss_by_its_parts_is_the_loss_and_has_its_gradient(reduction, ignored
     target = torch.randint(CLASSES, (64,)).masked_fill(torch.arange(64) % 5 == 0, ignored)
     how = {"ignore_index": ignored, "reduction": reduction}
     exact = functional.cross_entropy(logits.double(), target, **how)
-    found = by_its_parts(logits, target, **how)
+    found = by_its_parts(logits, target, **how, dtype=torch.float32)
     torch.testing.assert_close(found, exact.float())
     upstream = torch.randn_like(exact)
     mine, right = (torch.autograd.grad(loss, logits, upstream.to(loss.dtype))[0] for loss in (found, exact))
     torch.testing.assert_close(mine, right)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("autocast", [True, False])
+def test_a_loss_has_the_type_that_it_has_uncompiled(autocast, reduction):
+    """Autocast gives a loss of logits in bf16 in fp32, knowing it by its name."""
+
+    def loss(logits, target):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return functional.cross_entropy(logits, target, reduction=reduction)
+
+    given = torch.randn(8, CLASSES, dtype=torch.bfloat16), torch.randint(CLASSES, (8,))
+    torch.compiler.reset()
+    found = torch.compile(loss, backend=eager_after(loss_by_its_parts))(*given)
+    assert found.dtype == loss(*given).dtype == (torch.float32 if autocast else torch.bfloat16)
 
 
 def test_what_is_minus_infinity_counts_for_nothing():
@@ -201,7 +216,7 @@ def test_what_is_minus_infinity_counts_for_nothing():
     logits[:, CLASSES:] = -torch.inf
     logits.requires_grad_()
     target = torch.randint(CLASSES, (8,))
-    loss = by_its_parts(logits, target)
+    loss = by_its_parts(logits, target, dtype=torch.float32)
     torch.testing.assert_close(loss, functional.cross_entropy(logits[:, :CLASSES], target))
     assert torch.autograd.grad(loss, logits)[0][:, CLASSES:].eq(0).all()
 
@@ -221,7 +236,7 @@ def test_losses_that_count_classes_alone_are_written_by_their_parts(loss, change
 
 def test_a_loss_in_fp64_stays_so():
     logits, target = torch.randn(8, CLASSES, dtype=torch.float64, requires_grad=True), torch.randint(CLASSES, (8,))
-    losses = by_its_parts(logits, target), functional.cross_entropy(logits, target)
+    losses = by_its_parts(logits, target, dtype=logits.dtype), functional.cross_entropy(logits, target)
     mine, right = (torch.autograd.grad(loss, logits)[0] for loss in losses)
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-14, atol=0)
     torch.testing.assert_close(mine, right, rtol=1e-12, atol=1e-15)

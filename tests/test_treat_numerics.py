@@ -54,6 +54,12 @@ def test_infinities_that_eager_has_too_are_no_fault():
     assert judged(eager, eager.clone()).passed
 
 
+def test_another_type_is_no_reordering_however_near_its_numbers():
+    eager = torch.arange(100.0)
+    assert "bfloat16 and was" in judged(eager, eager.bfloat16()).reason
+    assert judged(eager, eager.bfloat16(), eager.double(), allowed="bf16").passed
+
+
 def test_integers_are_equal_or_wrong():
     assert judged(torch.arange(9), torch.arange(9)).passed
     assert "integers" in judged(torch.arange(9), torch.arange(9).flip(0)).reason

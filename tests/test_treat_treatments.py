@@ -138,6 +138,32 @@ def test_an_optimizer_of_ones_own_is_not_fused():
         TREATMENTS["fused-optimizer"].kind.sites(SimpleNamespace(subject=found))
 
 
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("to_none", [False, True])
+def test_with_channels_last_a_fused_optimizer_finds_all_that_belongs_to_a_weight_in_one_layout(fused, to_none):
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3))
+    optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
+
+    def step():
+        optimizer.zero_grad(set_to_none=to_none)
+        model(torch.ones(2, 3, 8, 8)).square().mean().backward()
+        optimizer.step()
+
+    found = subject(step)
+
+    def strides():
+        state = [optimizer.state[model[0].weight][name] for name in ("exp_avg", "exp_avg_sq")]
+        return {one.stride() for one in (model[0].weight, model[0].weight.grad, *state)}
+
+    before = strides()
+    found.become((Dose(TREATMENTS["channels-last"], ("model:0", "model:2")),))
+    found.run()
+    assert strides() == {torch.empty(8, 3, 3, 3).to(memory_format=torch.channels_last).stride()} != before
+    found.end()
+    found.run()
+    assert strides() == before
+
+
 @pytest.mark.parametrize("heads", [(4, 4), (8, 2), (6, 1)])
 @pytest.mark.parametrize("masked", ["none", "bool", "float", "causal"])
 def test_attention_of_one_query_spelled_out_is_attention(heads, masked):

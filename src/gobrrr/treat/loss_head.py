@@ -51,8 +51,9 @@ def loss_by_its_parts(graph: "Graph") -> None:
     if any("functorch" in str(getattr(node.target, "__module__", None)) for node in graph.nodes):
         return
     for loss in graph.find_nodes(op="call_function", target=torch.nn.functional.cross_entropy):
-        if _counts_classes_alone(loss):
+        if _counts_classes_alone(loss) and known(loss) is not None:
             loss.target = by_its_parts
+            loss.kwargs = {**loss.kwargs, "dtype": known(loss).dtype}  # autocast would know this one by its name alone
 
 
 def by_its_parts(
@@ -64,14 +65,16 @@ def by_its_parts(
     reduce: None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    *,
+    dtype: "torch.dtype",
 ) -> "torch.Tensor":
-    """In fp32 at the least, as a kernel has it."""
+    """In fp32 at the least, as a kernel has it; given in the type that is asked for."""
     del weight, size_average, reduce, label_smoothing
     losses: torch.Tensor = _parts().apply(input, target, ignore_index)  # type: ignore[no-untyped-call]
     if reduction == "none":
-        return losses.to(input.dtype)
+        return losses.to(dtype)
     total = losses.sum()
-    return (total / (target != ignore_index).sum() if reduction == "mean" else total).to(input.dtype)
+    return (total / (target != ignore_index).sum() if reduction == "mean" else total).to(dtype)
 
 
 @cache

@@ -1,6 +1,7 @@
 """Images with their channels last, as convolution kernels want them: no reordering before and after each."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.edit import Edit, data
@@ -38,13 +39,17 @@ class ChannelsLast:
         return chart.forecast(device_s=LIKELY * took_s, most_device_s=MOST * took_s)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
-        """The weights alone: a convolution gives its result in the layout of either operand."""
+        """Weights, and what an optimizer keeps of them: a fused one asks for one layout. Not the images: a convolution
+        gives its result in the layout of either operand.
+        """
         import torch
 
         for site in sites:
-            weight = subject.module(site).weight
-            other = torch.empty_like(weight.data, memory_format=torch.channels_last)  # type: ignore[arg-type]
-            yield data(weight, other)  # type: ignore[arg-type]
+            weight: Any = subject.module(site).weight
+            kept = [one for optimizer in subject.optimizers for one in optimizer.state.get(weight, {}).values()]
+            for tensor in (weight, weight.grad, *kept):
+                if isinstance(tensor, torch.Tensor) and tensor.shape == weight.shape:
+                    yield data(tensor, torch.empty_like(tensor.data, memory_format=torch.channels_last))
 
 
 def _is_convolution(module: object) -> bool:
