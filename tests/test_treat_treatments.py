@@ -15,7 +15,9 @@ from gobrrr.treat.edit import Edit
 from gobrrr.treat.observe import flat
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
+from gobrrr.treat.treatments.sdpa_rewrite import calling_attention
 from gobrrr.treat.verify import truth, verified
+from gobrrr.workload import Workload
 from treating import attention, bare, images, inference, modelless, scaled, subject, switched, training
 
 pytestmark = pytest.mark.filterwarnings(
@@ -174,6 +176,20 @@ def test_attention_of_one_query_spelled_out_is_attention(heads, masked):
     options = {"attn_mask": masks.get(masked), "is_causal": masked == "causal", "enable_gqa": True}
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, **options)
     torch.testing.assert_close(spelled_out(query, key, value, **options), expected)
+
+
+def test_attention_that_is_one_call_is_not_rewritten_whatever_torch_computes_it_by():
+    class Called(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=x @ x.mT)
+
+    class Spelled(torch.nn.Module):
+        def forward(self, x):
+            return (x @ x.mT).softmax(-1) @ x
+
+    found = subject(Workload(torch.nn.Sequential(Called(), Spelled()), torch.randn(1, 2, 4, 8)))
+    assert calling_attention(found, ("model:0", "model:1")) == {"model:0"}
+    assert not any(module._forward_hooks or module._forward_pre_hooks for _, module in found.modules())
 
 
 def test_regions_are_the_repeated_blocks_and_what_stands_beside_them():

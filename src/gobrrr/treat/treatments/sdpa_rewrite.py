@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 
 from gobrrr.diagnose.grouping import grouping
-from gobrrr.treat.attention import made_one_call, masks_named
+from gobrrr.timing.state import preserved
+from gobrrr.treat.attention import attention_heard, made_one_call, masks_named
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import compiled, eager_after
 from gobrrr.treat.edit import Edit
+from gobrrr.treat.observe import idle_optimizers
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 from gobrrr.treat.treatments.sdpa_switch import attention_forecast
@@ -31,7 +33,10 @@ class SdpaRewrite:
         found = tuple(name for name, _ in chart.subject.modules() if name.partition(":")[2] in places)
         if not found:
             raise Unfit("no module of it spells attention out")
-        return found
+        called = calling_attention(chart.subject, found)
+        if not set(found) - called:
+            raise Unfit("its attention is one call already, which no fused kernel takes")
+        return tuple(name for name in found if name not in called)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
         del sites
@@ -42,3 +47,26 @@ class SdpaRewrite:
         backend = eager_after(made_one_call, masks_named)
         for site in sites:
             yield compiled(subject.module(site), backend=backend)
+
+
+def calling_attention(subject: Subject, names: tuple[str, ...]) -> set[str]:
+    """Of these modules those in which a step calls scaled_dot_product_attention, whatever torch makes of it."""
+    inside: list[str] = []
+    found: set[str] = set()
+    hooks = []
+    for name in names:
+        module = subject.module(name)
+        hooks.append(module.register_forward_pre_hook(lambda *_, name=name: inside.append(name)))
+        hooks.append(module.register_forward_hook(lambda *_: inside.pop() and None, always_call=True))
+    try:
+        with (
+            subject.ended(),
+            preserved(subject.origin),
+            idle_optimizers(subject),
+            attention_heard(lambda *_, **__: found.update(inside)),
+        ):
+            subject.run()
+            return set(found)  # the hooks' own is put back too
+    finally:
+        for one in hooks:
+            one.remove()
