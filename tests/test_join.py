@@ -61,6 +61,25 @@ def test_the_inner_op_is_found_where_the_program_has_the_inner_one():
     assert found(program("mm", "addmm"), forest) == [(0, "mm"), (1, "addmm")]
 
 
+def test_in_a_step_compiled_whole_what_follows_the_backward_pass_is_found_after_it():
+    """The call of the step and that of what is left of it after a break last as long as all that they call."""
+    ran = [("step", 0, 20, 1), ("forward", 1, 3, 1), ("mm", 1.5, 2, 1), ("rest", 4, 19, 1), ("adamw", 15, 16, 1)]
+    backward = [("backward", 5, 12, 2), ("mm", 6, 7, 2), ("sum", 8, 9, 2)]
+    forest = op_forest([op(f"aten::{name}", start, end, lane=lane) for name, start, end, lane in ran + backward])
+    counted = program("mm", "mm", "sum", "adamw")
+    assert [(index, node.span.start_s) for index, node in matched_ops(counted, forest).items()] == [
+        (0, 1.5),
+        (1, 6),
+        (2, 8),
+        (3, 15),
+    ]
+
+
+def test_an_op_stays_whole_though_another_thread_works_meanwhile():
+    forest = op_forest([op("aten::addmm", 0, 9, lane=1), op("aten::mm", 1, 2, lane=1), op("aten::copy_", 3, 4, lane=2)])
+    assert found(program("addmm"), forest) == [(0, "addmm")]
+
+
 @pytest.mark.parametrize(("counted", "ran"), [("add.Tensor", "add_"), ("mul_.Scalar", "mul"), ("add_.Tensor", "add_")])
 def test_an_op_and_its_in_place_form_are_one(counted, ran):
     assert found(program(counted), profile(ran)) == [(0, ran)]

@@ -78,8 +78,32 @@ def matched_ops(program: Sequence[Op], forest: Sequence[OpNode]) -> dict[int, Op
     without them.
     """
     ops = [(index, _plain(op.name), op) for index, op in enumerate(program) if op.launches]
-    exactly = _matched(ops, forest, sizes=True)
-    return exactly if len(exactly) == len(ops) else max(exactly, _matched(ops, forest, sizes=False), key=len)
+    calls = _opened(forest, frozenset(name for _, name, _ in ops))
+    exactly = _matched(ops, calls, sizes=True)
+    return exactly if len(exactly) == len(ops) else max(exactly, _matched(ops, calls, sizes=False), key=len)
+
+
+def _opened(forest: Sequence[OpNode], names: frozenset[str]) -> list[OpNode]:
+    """What is no op of the program gives way to what it calls, where another thread works meanwhile: a step that is
+    compiled whole calls its optimizer inside of what waits for its backward pass.
+    """
+    calls, waited = list(forest), True
+    while waited:
+        calls, waited = _opened_once(calls, names)
+    return calls
+
+
+def _opened_once(calls: list[OpNode], names: frozenset[str]) -> tuple[list[OpNode], bool]:
+    """Sorted by start; of one thread none begins while another lasts, so that the next tells of other threads."""
+    found: list[OpNode] = []
+    waited = False
+    for node, after in zip(calls, [*calls[1:], None], strict=True):
+        if after is None or after.span.start_s >= node.span.end_s or _plain(node.span.name) in names:
+            found.append(node)
+        else:
+            found += node.children
+            waited = waited or bool(node.children)
+    return sorted(found, key=lambda node: node.span.start_s), waited
 
 
 def _matched(ops: list[tuple[int, str, Op]], forest: Sequence[OpNode], *, sizes: bool) -> dict[int, OpNode]:
