@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._dynamo import convert_frame
+from torch._inductor.utils import run_and_get_code
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.timing.state import preserved
@@ -190,6 +192,29 @@ def test_attention_that_is_one_call_is_not_rewritten_whatever_torch_computes_it_
     found = subject(Workload(torch.nn.Sequential(Called(), Spelled()), torch.randn(1, 2, 4, 8)))
     assert calling_attention(found, ("model:0", "model:1")) == {"model:0"}
     assert not any(module._forward_hooks or module._forward_pre_hooks for _, module in found.modules())
+
+
+MODEL, X = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4)), torch.ones(8, 16)
+OPTIMIZER = torch.optim.SGD(MODEL.parameters(), lr=0.1)
+
+
+def of_a_script():
+    """All that it knows are globals, and the compiler breaks off at once."""
+    OPTIMIZER.zero_grad()
+    loss = MODEL(X).square().mean()
+    loss.backward()
+    OPTIMIZER.step()
+    return loss.detach()
+
+
+def test_a_step_of_a_script_is_compiled_though_its_frames_hold_no_tensor():
+    found, sees = subject(of_a_script), convert_frame.has_tensor_in_frame
+    torch.compiler.reset()
+    found.become((Dose(TREATMENTS["compile"], ("step",)),))
+    _, code = run_and_get_code(found.run)
+    found.end()
+    assert len(code) == 2, "its forward and its backward pass"
+    assert convert_frame.has_tensor_in_frame is sees
 
 
 def test_regions_are_the_repeated_blocks_and_what_stands_beside_them():

@@ -95,7 +95,24 @@ def compiled_step(subject: Subject, backend: Callable[..., Any]) -> Iterator[Edi
     for optimizer in subject.optimizers:
         for name in ("step", "zero_grad"):
             yield attribute(optimizer, name, torch.compiler.disable(getattr(optimizer, name)))  # type: ignore[no-untyped-call]
+    yield globals_seen()
     yield attribute(subject, "step", torch.compile(_as_function(subject.step), backend=backend))
+
+
+def globals_seen() -> Edit:
+    """Dynamo leaves a frame alone in which it sees no tensor, and looks no further than arguments and variables: of a
+    script's step, whose model and data are globals, all that follows the first break would stay as it is.
+    """
+    import torch
+    from torch._dynamo import convert_frame
+
+    sees = convert_frame.has_tensor_in_frame
+
+    def sees_globals(frame: Any) -> bool:
+        named = (frame.f_globals.get(name) for name in frame.f_code.co_names)
+        return sees(frame) or any(isinstance(one, torch.Tensor | torch.nn.Module) for one in named)
+
+    return attribute(convert_frame, "has_tensor_in_frame", sees_globals)
 
 
 def _as_function(step: Step) -> Step:
