@@ -205,6 +205,13 @@ def test_a_datasheet_is_the_bound_where_there_is_one_unless_more_was_measured():
     assert compulsory_floor(tape.program, more, sheet).compute_s == pytest.approx(flops / promised / 2)
 
 
+def test_what_a_machine_emulates_it_could_compute_in_a_wider_type():
+    tape = Tape()
+    tape.product(tape.tensor(512, 512, dtype="bf16"), tape.tensor(512, 512, dtype="bf16"))
+    emulating = replace(CPU, matmul_flops_per_s={"fp32": 100e9, "bf16": 5e9})
+    assert compulsory_floor(tape.program, emulating).compute_s == pytest.approx(2 * 512**3 / 110e9)
+
+
 def test_a_mode_without_a_ceiling_leaves_the_bytes_as_the_bound():
     tape = Tape()
     tape.product(tape.tensor(4096, 4096, dtype="fp16"), tape.tensor(4096, 4096, dtype="fp16"))

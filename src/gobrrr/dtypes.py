@@ -10,6 +10,17 @@ from types import MappingProxyType
 MATRIX_MODES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 """Ways in which matrix units multiply. tf32 is no storage type: fp32 operands, rounded on the way in."""
 
+WIDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "bf16": ("fp32",),
+        "fp16": ("bf16", "fp32"),
+        "tf32": ("fp32",),
+    }
+)
+"""Modes that a machine without units for one multiplies in instead, the nearest first. None for products of 8-bit
+operands: libraries refuse them where there is no unit for them.
+"""
+
 ITEM_BYTES: Mapping[str, float] = MappingProxyType(
     {
         "fp64": 8,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from gobrrr.diagnose.flow import Flow, data_flow
 from gobrrr.diagnose.residency import Access
+from gobrrr.dtypes import MATRIX_MODES, WIDER
 from gobrrr.machine.ceilings import Ceilings
 from gobrrr.machine.datasheets import Datasheet
 from gobrrr.work.op import Op, OpClass
@@ -122,11 +123,13 @@ def least_bytes(stretches: Iterable[Access]) -> float:
 
 
 def _compute_s(flops: Mapping[str, float], ceilings: Ceilings, datasheet: Datasheet | None) -> float | None:
-    sheet = datasheet.matmul_flops_per_s if datasheet else {}
-    rates = {mode: _best(ceilings.matmul_flops_per_s.get(mode), sheet.get(mode)) for mode in flops}
-    if None in rates.values():
+    """At the rate of a mode or of a wider one: what is emulated need not be."""
+    measured, sheet = ceilings.matmul_flops_per_s, datasheet.matmul_flops_per_s if datasheet else {}
+    best = {mode: _best(measured.get(mode), sheet.get(mode)) for mode in MATRIX_MODES}
+    if any(best.get(mode) is None for mode in flops):
         return None
-    return sum(number / rate for mode, number in flops.items() if (rate := rates[mode]))
+    fastest = {mode: max(best.get(one) or 0.0 for one in (mode, *WIDER.get(mode, ()))) for mode in flops}
+    return sum(number / fastest[mode] for mode, number in flops.items() if fastest[mode])
 
 
 def _bytes_s(nbytes: float, ceilings: Ceilings, datasheet: Datasheet | None) -> float | None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gobrrr.dtypes import WIDER
 from gobrrr.errors import UsageError
 from gobrrr.machine.ceilings import Ceilings
 from gobrrr.machine.datasheets import Datasheet
@@ -56,13 +57,6 @@ class Accelerator:
         """What the power limit lets a long product reach."""
         return self.power_w / self.joules_per_flop[mode] if self.power_w else float("inf")
 
-
-WIDER = {
-    "bf16": ("fp32",),
-    "fp16": ("bf16", "fp32"),
-    "tf32": ("fp32",),
-}
-"""None for products of 8-bit operands: libraries refuse them where there is no unit for them."""
 
 _CACHE_BYTES_PER_CYCLE = 24
 """A multiprocessor's share of the last-level cache's bandwidth: A100 3.1 TB/s read and written at 22 MiB, H100 5.5."""

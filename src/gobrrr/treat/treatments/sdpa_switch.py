@@ -47,4 +47,6 @@ def _implementation(model: Any) -> str | None:
 
 
 def _is_eager(model: Any) -> bool:
-    return hasattr(model, "set_attn_implementation") and _implementation(model) == "eager"
+    """And could be otherwise: transformers notes of each architecture whether it can."""
+    able = hasattr(model, "set_attn_implementation") and getattr(model, "_supports_sdpa", True)
+    return able and _implementation(model) == "eager"
