@@ -1,6 +1,7 @@
 """Attention that is spelled out is found in a traced graph, and one call of it computes the same."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional
 
 from gobrrr.treat.attention import attention_nodes, made_one_call, masks_named
 from gobrrr.treat.compiling import (
+    REPETITIONS,
     AttentionCall,
     _shortest_ms,
     as_eager,
@@ -17,7 +19,7 @@ from gobrrr.treat.compiling import (
     inductor_after,
     kernels_timed_behind_a_head_start,
 )
-from gobrrr.treat.one_row import rows_spelled_out
+from gobrrr.treat.one_row import queries_spelled_out, rows_spelled_out
 
 
 def plain(q, k, v, mask):
@@ -158,6 +160,28 @@ def test_kernels_to_choose_from_are_timed_our_way_while_an_edit_is_in_force(monk
     assert "benchmark_gpu" not in vars(benchmarker)
 
 
+def test_between_the_head_start_and_the_last_call_nothing_waits(monkeypatch):
+    done = []
+
+    class Event:
+        def __init__(self, *, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            done.append("mark")
+
+        def elapsed_time(self, _other):
+            return 1.5
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: done.append("sleep"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: done.append("wait"))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: SimpleNamespace(L2_cache_size=64))
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: torch.ones(4))
+    assert _shortest_ms(lambda: done.append("call"), rep=40) == 1.5
+    assert done == ["call", "wait", "sleep", *["mark", "call", "mark"] * REPETITIONS, "wait"]
+
+
 @pytest.mark.gpu
 def test_a_kernel_takes_longer_the_more_it_reads():
     small, large = (torch.zeros(size, device="cuda") for size in (1 << 10, 1 << 28))
@@ -195,3 +219,24 @@ def test_a_product_of_one_row_is_written_by_its_definition_and_computes_the_same
     traced = torch.compile(model, backend=eager_after(rows_spelled_out, count))
     torch.testing.assert_close(traced(x), model(x))
     assert len(products) == left
+
+
+def test_under_autocast_rows_and_queries_are_left_to_it():
+    """It casts what it knows by name, and a product of fp32 is one of bf16 there."""
+    layer, q = torch.nn.Linear(24, 8), torch.randn(1, 2, 1, 8)
+
+    def model(x, q):
+        with torch.autocast("cpu", torch.bfloat16):
+            return layer(x), functional.scaled_dot_product_attention(q, q, q)
+
+    traced = torch.compile(model, backend=eager_after(queries_spelled_out, rows_spelled_out))
+    for found, right in zip(traced(torch.ones(1, 24), q), model(torch.ones(1, 24), q), strict=True):
+        torch.testing.assert_close(found, right)
+
+
+def test_rows_under_a_transform_of_functions_are_left_to_it():
+    weight = torch.randn(8, 24)
+    mapped = torch.vmap(lambda x: functional.linear(x, weight))
+    torch.compiler.reset()
+    traced = torch.compile(mapped, backend=eager_after(rows_spelled_out))
+    torch.testing.assert_close(traced(torch.ones(3, 1, 24)), mapped(torch.ones(3, 1, 24)))

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.treat.edit import Edit, attribute, data, item, number, swap_off, swap_on
+from gobrrr.treat.edit import Edit, attribute, data, item, number, shared, swap_off, swap_on
 from gobrrr.treat.subject import Subject
 
 
@@ -109,6 +109,23 @@ def interrupting(thing: Thing, name: str, value: object) -> Edit:
 
 def dose_of(*edits: Edit) -> SimpleNamespace:
     return SimpleNamespace(sites=(), treatment=SimpleNamespace(edits=lambda _subject, _sites: iter(edits)))
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_what_a_process_shares_stays_as_long_as_anybody_wants_it_and_is_then_as_it_was(order):
+    owner = SimpleNamespace(name="before")
+    edits = [shared(owner, "name", "ours") for _ in range(2)]
+    for edit in edits:
+        edit.swap()
+        assert owner.name == "ours"
+    edits[order[0]].swap()
+    assert owner.name == "ours"
+    edits[order[1]].swap()
+    assert owner.name == "before"
+    edits[0].swap()
+    assert owner.name == "ours"
+    edits[0].swap()
+    assert owner.name == "before"
 
 
 def test_an_interrupt_between_two_ways_to_be_treated_waits_until_one_is_in_force():

@@ -15,7 +15,7 @@ from gobrrr.timing.state.reach import reached
 from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.observe import flat
-from gobrrr.treat.subject import Subject
+from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
 from gobrrr.treat.treatments.sdpa_rewrite import calling_attention
 from gobrrr.treat.verify import truth, verified
@@ -168,6 +168,34 @@ def test_with_channels_last_a_fused_optimizer_finds_all_that_belongs_to_a_weight
     assert strides() == before
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_moments_that_were_born_with_channels_last_follow_the_weights_back(fused):
+    def losses(treated):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=fused)
+        x, found = torch.randn(2, 3, 8, 8), []
+
+        def step():
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+
+        mine = subject_of(lambda: step)
+        if treated:
+            mine.become((Dose(TREATMENTS["channels-last"], ("model:0", "model:2")),))
+        for _ in range(3):
+            mine.run()
+        mine.end()
+        for _ in range(3):
+            mine.run()
+        return found
+
+    assert losses(treated=True) == pytest.approx(losses(treated=False), rel=1e-4)
+
+
 @pytest.mark.parametrize("heads", [(4, 4), (8, 2), (6, 1)])
 @pytest.mark.parametrize("masked", ["none", "bool", "float", "causal"])
 def test_attention_of_one_query_spelled_out_is_attention(heads, masked):
@@ -189,8 +217,19 @@ def test_attention_that_is_one_call_is_not_rewritten_whatever_torch_computes_it_
         def forward(self, x):
             return (x @ x.mT).softmax(-1) @ x
 
-    found = subject(Workload(torch.nn.Sequential(Called(), Spelled()), torch.randn(1, 2, 4, 8)))
-    assert calling_attention(found, ("model:0", "model:1")) == {"model:0"}
+    class Both(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.called = Called()
+
+        def forward(self, x):
+            return self.called((x @ x.mT).softmax(-1) @ x)
+
+    with pytest.warns(DeprecationWarning, match="torch.jit"):
+        script = torch.jit.trace(Called(), torch.randn(1, 2, 4, 8))
+    found = subject(Workload(torch.nn.Sequential(Called(), Spelled(), Both(), script), torch.randn(1, 2, 4, 8)))
+    assert calling_attention(found) >= {"model:0", "model:2.called"}
+    assert calling_attention(found).isdisjoint({"model:1", "model:2", "model:3"})
     assert not any(module._forward_hooks or module._forward_pre_hooks for _, module in found.modules())
 
 

@@ -155,6 +155,11 @@ def attention_nodes(graph: "Graph") -> "list[Node]":
     return list(graph.find_nodes(op="call_function", target=torch.nn.functional.scaled_dot_product_attention))
 
 
+def is_transformed(graph: "Graph") -> bool:
+    """By a transform of functions, which wants to know more of a new one than its gradient."""
+    return any("functorch" in str(getattr(node.target, "__module__", None)) for node in graph.nodes)
+
+
 def argument(node: "Node", place: int, name: str, default: Any = None) -> Any:
     return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
 from gobrrr.treat.attention import argument, attention_heard, attention_nodes, set_argument
-from gobrrr.treat.edit import Edit, attribute
+from gobrrr.treat.edit import Edit, attribute, shared
 from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
 from gobrrr.treat.observe import idle_optimizers
 from gobrrr.treat.once import computed_once
@@ -112,7 +112,7 @@ def globals_seen() -> Edit:
         named = (frame.f_globals.get(name) for name in frame.f_code.co_names)
         return sees(frame) or any(isinstance(one, torch.Tensor | torch.nn.Module) for one in named)
 
-    return attribute(convert_frame, "has_tensor_in_frame", sees_globals)
+    return shared(convert_frame, "has_tensor_in_frame", sees_globals)
 
 
 def _as_function(step: Step) -> Step:
@@ -213,7 +213,7 @@ def kernels_timed_behind_a_head_start() -> Edit:
     """
     from torch._inductor.runtime.benchmarking import benchmarker
 
-    return attribute(benchmarker, "benchmark_gpu", _shortest_ms)
+    return shared(benchmarker, "benchmark_gpu", _shortest_ms)
 
 
 def _shortest_ms(call: Callable[[], Any], **_: Any) -> float:

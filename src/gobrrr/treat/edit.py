@@ -85,6 +85,46 @@ def data(tensor: "torch.Tensor", other: "torch.Tensor") -> Edit:
     return Edit(lambda: tensor.data, write, other)
 
 
+def strided(tensors: "Callable[[], list[torch.Tensor]]", stride: tuple[int, ...]) -> Edit:
+    """The layout of tensors of one shape, the first of which stays and the others may come. Each keeps both of its
+    places: what has captured one finds it again.
+    """
+    places: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def place(tensor: "torch.Tensor", new: tuple[int, ...]) -> "torch.Tensor":
+        known, other = places.get(id(tensor), (None, tensor))
+        return (other if known is tensor else tensor.new_empty_strided(tensor.shape, new)).copy_(tensor.data)
+
+    def write(new: tuple[int, ...]) -> None:
+        moved = {id(tensor): (tensor, place(tensor, new)) for tensor in tensors()}
+        places.clear()
+        for number, (tensor, other) in moved.items():
+            places[number] = tensor, tensor.data
+            tensor.data = other
+
+    first = tensors()[0]
+    return Edit(lambda: first.stride(), write, stride)  # noqa: PLW0108 (its data are another's by then)
+
+
+def shared(owner: object, name: str, value: Any) -> Edit:
+    """An attribute of what the whole process shares: there as long as anybody wants it, in whichever order they end."""
+    key, wanted = (id(owner), name), [False]
+
+    def write(wants: bool) -> None:  # noqa: FBT001 (the value of the edit)
+        edit, holders = _SHARED.pop(key, (attribute(owner, name, value), 0))
+        left = holders + (1 if wants else -1)
+        if not holders or not left:
+            edit.swap()
+        if left:
+            _SHARED[key] = edit, left
+        wanted[0] = wants
+
+    return Edit(lambda: wanted[0], write, value=True)
+
+
+_SHARED: dict[tuple[int, str], tuple[Edit, int]] = {}
+
+
 def gradient(parameter: "torch.Tensor", other: "torch.Tensor | None") -> Edit:
     return Edit(lambda: parameter.grad, lambda new: setattr(parameter, "grad", new), other)
 

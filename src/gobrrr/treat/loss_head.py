@@ -21,7 +21,7 @@ import math
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.treat.attention import argument, known, set_argument
+from gobrrr.treat.attention import argument, is_transformed, known, set_argument
 from gobrrr.treat.once import name_of
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ def loss_over_padding(graph: "Graph") -> None:
 
 
 def loss_by_its_parts(graph: "Graph") -> None:
-    """Every loss that is fit for it; none under a transform of functions, which wants to know more of a new one."""
+    """Every loss that is fit for it."""
     import torch
 
-    if any("functorch" in str(getattr(node.target, "__module__", None)) for node in graph.nodes):
+    if is_transformed(graph):
         return
     for loss in graph.find_nodes(op="call_function", target=torch.nn.functional.cross_entropy):
         if _counts_classes_alone(loss) and known(loss) is not None:

@@ -77,7 +77,7 @@ def check(
     """
     truth = reference or {}
     for name, base in eager.items():
-        if (wrong := _unlike(base, candidate.get(name), allowed)) is not None:
+        if (wrong := _unlike(base, candidate.get(name), typed=allowed is None and is_result(name))) is not None:
             return Check(cls.value, None, passed=False, worst=name, reason=f"{name}: {wrong}", weak=reference is None)
     errors = {
         name: Error.of(base, candidate[name], truth.get(name), [one[name] for one in shaken])
@@ -99,13 +99,13 @@ def agree(one: Observation, other: Observation) -> bool:
     return found.passed or (found.worst_error is not None and found.worst_error <= SLACK)
 
 
-def _unlike(base: Seen, seen: Seen | None, allowed: str | None) -> str | None:
+def _unlike(base: Seen, seen: Seen | None, *, typed: bool) -> str | None:
     """What is wrong with it whatever its numbers are."""
     import torch
 
     if seen is None or seen.values.shape != base.values.shape:
         return "is missing or has another shape"
-    if allowed is None and seen.dtype != base.dtype:
+    if typed and seen.dtype != base.dtype:
         return f"is {seen.dtype} and was {base.dtype}"
     if bool((torch.isfinite(base.values) & ~torch.isfinite(seen.values)).any()):
         return "is not finite"

@@ -7,7 +7,7 @@ that as well, and fuses with what is around.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.treat.attention import argument, attention_nodes, known
+from gobrrr.treat.attention import argument, attention_nodes, is_transformed, known
 
 if TYPE_CHECKING:
     import torch
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 def rows_spelled_out(graph: "torch.fx.Graph") -> None:
     import torch
 
+    if is_transformed(graph):
+        return
     for node in graph.find_nodes(op="call_function", target=torch.nn.functional.linear):
         row, matrix = (known(argument(node, place, name)) for place, name in ((0, "input"), (1, "weight")))
-        if row is None or matrix is None or row.dtype != matrix.dtype:  # under autocast
+        if row is None or matrix is None or not row.dtype == matrix.dtype == known(node).dtype:  # under autocast
             continue
         if row.numel() == row.shape[-1]:
             _replace(graph, node, row_product)
@@ -39,6 +41,8 @@ def queries_spelled_out(graph: "torch.fx.Graph") -> None:
     for node in attention_nodes(graph):
         query = known(argument(node, 0, "query"))
         if query is None or query.dim() != 4 or query.shape[-2] != 1 or argument(node, 4, "dropout_p", 0.0):
+            continue
+        if query.dtype != known(node).dtype:  # under autocast
             continue
         _replace(graph, node, spelled_out)
 

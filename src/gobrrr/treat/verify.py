@@ -108,7 +108,7 @@ def _exactly(subject: Subject, known: Truth, cls: Numerics, allowed: str | None)
         for draw, eager, right, own, effects in zip(INPUTS, known.eager, wide, made, done, strict=False):
             judged = partial(check, eager, {**own, **effects}, right, cls, allowed)
             found = judged()
-            if not found.passed and right is not None and allowed is None:
+            if not found.passed and found.worst_error is not None and right is not None and allowed is None:
                 with subject.ended():
                     found = _but_for_rounding(judged, found, _shaken(subject, draw, known.watched))
             yield found

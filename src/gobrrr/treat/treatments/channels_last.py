@@ -1,10 +1,11 @@
 """Images with their channels last, as convolution kernels want them: no reordering before and after each."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.edit import Edit, data
+from gobrrr.treat.edit import Edit, strided
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 from gobrrr.work.op import Op, OpClass
@@ -46,10 +47,17 @@ class ChannelsLast:
 
         for site in sites:
             weight: Any = subject.module(site).weight
-            kept = [one for optimizer in subject.optimizers for one in optimizer.state.get(weight, {}).values()]
-            for tensor in (weight, weight.grad, *kept):
-                if isinstance(tensor, torch.Tensor) and tensor.shape == weight.shape:
-                    yield data(tensor, torch.empty_like(tensor.data, memory_format=torch.channels_last))
+            last = torch.empty_like(weight, device="meta", memory_format=torch.channels_last)
+            yield strided(partial(_belonging, weight, subject), last.stride())
+
+
+def _belonging(weight: Any, subject: Subject) -> list[Any]:
+    """The weight, its gradient and moments, as far as they are there by now."""
+    import torch
+
+    kept = [one for optimizer in subject.optimizers for one in optimizer.state.get(weight, {}).values()]
+    found = (weight, weight.grad, *kept)
+    return [one for one in found if isinstance(one, torch.Tensor) and one.shape == weight.shape]
 
 
 def _is_convolution(module: object) -> bool:

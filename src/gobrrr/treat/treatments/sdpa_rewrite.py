@@ -1,6 +1,9 @@
 """Hand-written attention, product, softmax, product, as one call of scaled_dot_product_attention."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
 
 from gobrrr.diagnose.grouping import grouping
 from gobrrr.timing.state import preserved
@@ -33,7 +36,7 @@ class SdpaRewrite:
         found = tuple(name for name, _ in chart.subject.modules() if name.partition(":")[2] in places)
         if not found:
             raise Unfit("no module of it spells attention out")
-        called = calling_attention(chart.subject, found)
+        called = calling_attention(chart.subject)
         if not set(found) - called:
             raise Unfit("its attention is one call already, which no fused kernel takes")
         return tuple(name for name in found if name not in called)
@@ -49,24 +52,31 @@ class SdpaRewrite:
             yield compiled(subject.module(site), backend=backend)
 
 
-def calling_attention(subject: Subject, names: tuple[str, ...]) -> set[str]:
-    """Of these modules those in which a step calls scaled_dot_product_attention, whatever torch makes of it."""
+def calling_attention(subject: Subject) -> set[str]:
+    """The modules that call scaled_dot_product_attention themselves, whatever torch makes of it. Scripts are silent."""
+    from torch.jit import ScriptModule
+
     inside: list[str] = []
     found: set[str] = set()
-    hooks = []
-    for name in names:
-        module = subject.module(name)
-        hooks.append(module.register_forward_pre_hook(lambda *_, name=name: inside.append(name)))
-        hooks.append(module.register_forward_hook(lambda *_: inside.pop() and None, always_call=True))
-    try:
+    with ExitStack() as hooks:
+        for name, module in subject.modules():
+            if not isinstance(module, ScriptModule):
+                enter, leave = partial(_enter, inside, name), partial(_leave, inside)
+                hooks.callback(module.register_forward_pre_hook(enter).remove)
+                hooks.callback(module.register_forward_hook(leave, always_call=True).remove)
         with (
             subject.ended(),
             preserved(subject.origin),
             idle_optimizers(subject),
-            attention_heard(lambda *_, **__: found.update(inside)),
+            attention_heard(lambda *_, **__: found.update(inside[-1:])),
         ):
             subject.run()
             return set(found)  # the hooks' own is put back too
-    finally:
-        for one in hooks:
-            one.remove()
+
+
+def _enter(inside: list[str], name: str, *_: Any) -> None:
+    inside.append(name)
+
+
+def _leave(inside: list[str], *_: Any) -> None:
+    inside.pop()
