@@ -20,9 +20,7 @@ def rows_spelled_out(graph: "torch.fx.Graph") -> None:
         return
     for node in graph.find_nodes(op="call_function", target=torch.nn.functional.linear):
         row, matrix = (known(argument(node, place, name)) for place, name in ((0, "input"), (1, "weight")))
-        if row is None or matrix is None or not row.dtype == matrix.dtype == known(node).dtype:  # under autocast
-            continue
-        if row.numel() == row.shape[-1]:
+        if _of_one_type(row, matrix, known(node)) and row.numel() == row.shape[-1]:
             _replace(graph, node, row_product)
 
 
@@ -40,11 +38,17 @@ def queries_spelled_out(graph: "torch.fx.Graph") -> None:
     """For one query a flash kernel has nothing to keep on the chip; spelled out, its parts fuse with what is around."""
     for node in attention_nodes(graph):
         query = known(argument(node, 0, "query"))
-        if query is None or query.dim() != 4 or query.shape[-2] != 1 or argument(node, 4, "dropout_p", 0.0):
+        if not _of_one_type(query, known(node)) or query.dim() != 4 or query.shape[-2] != 1:
             continue
-        if query.dtype != known(node).dtype:  # under autocast
+        if argument(node, 4, "dropout_p", 0.0):
             continue
         _replace(graph, node, spelled_out)
+
+
+def _of_one_type(*tensors: Any) -> bool:
+    """Known, and alike, as they are not under autocast: it casts what it knows by name."""
+    types = {getattr(one, "dtype", None) for one in tensors}
+    return len(types) == 1 and None not in types
 
 
 def _replace(graph: "torch.fx.Graph", node: "torch.fx.Node", function: Callable[..., Any]) -> None:
