@@ -233,6 +233,22 @@ def test_attention_that_is_one_call_is_not_rewritten_whatever_torch_computes_it_
     assert not any(module._forward_hooks or module._forward_pre_hooks for _, module in found.modules())
 
 
+@pytest.mark.parametrize("records", [True, False])
+def test_gradients_that_nobody_records_are_not_done_without(records):
+    model = torch.nn.Linear(4, 4)
+
+    def step():
+        with torch.set_grad_enabled(records):
+            return model(torch.ones(2, 4))
+
+    chart = SimpleNamespace(trains=False, subject=subject(step))
+    if records:
+        assert TREATMENTS["no-grad"].kind.sites(chart) == ("step",)
+    else:
+        with pytest.raises(Unfit, match="records no gradients"):
+            TREATMENTS["no-grad"].kind.sites(chart)
+
+
 MODEL, X = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4)), torch.ones(8, 16)
 OPTIMIZER = torch.optim.SGD(MODEL.parameters(), lr=0.1)
 

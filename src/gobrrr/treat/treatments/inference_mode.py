@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from gobrrr.timing.state import preserved
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.edit import Edit, attribute
 from gobrrr.treat.subject import Subject
@@ -30,6 +31,8 @@ class NoGrad:
             raise Unfit("no parameter asks for a gradient")
         if chart.subject.workload is not None:
             raise Unfit("a workload that does not train runs without gradients already")
+        if not _records(chart.subject):
+            raise Unfit("it records no gradients")
         return ("step",)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
@@ -42,6 +45,27 @@ class NoGrad:
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         del sites
         yield attribute(subject, "step", without_gradients(subject.step))
+
+
+def _records(subject: Subject) -> bool:
+    """Whether anything is computed from what asks for a gradient, where gradients are recorded."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    found: list[str] = []
+
+    class Calls(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            del types
+            made = func(*args, **(kwargs or {}))
+            several = made if isinstance(made, tuple | list) else (made,)
+            if torch.is_grad_enabled() and any(getattr(one, "requires_grad", False) for one in several):
+                found.append(str(func))
+            return made
+
+    with subject.ended(), preserved(subject.origin), Calls():
+        subject.run()
+        return bool(found)
 
 
 def without_gradients(step: Any) -> Any:
