@@ -97,7 +97,7 @@ def _opened_once(calls: list[OpNode], names: frozenset[str]) -> tuple[list[OpNod
     """Sorted by start; of one thread none begins while another lasts, so that the next tells of other threads."""
     found: list[OpNode] = []
     waited = False
-    for node, after in zip(calls, [*calls[1:], None], strict=True):
+    for node, after in zip(calls, [*calls[1:], None], strict=False):
         if after is None or after.span.start_s >= node.span.end_s or _plain(node.span.name) in names:
             found.append(node)
         else:
