@@ -75,6 +75,11 @@ def test_in_a_step_compiled_whole_what_follows_the_backward_pass_is_found_after_
     ]
 
 
+def test_threads_that_work_at_once_are_found_as_they_lie():
+    loading = [op("aten::linear", 0, 10, lane=1), op("aten::addmm", 5, 9, lane=1), op("aten::copy_", 1, 2, lane=2)]
+    assert found(program("addmm", "copy_"), op_forest(loading)) == [(0, "addmm"), (1, "copy_")]
+
+
 def test_an_op_stays_whole_though_another_thread_works_meanwhile():
     forest = op_forest([op("aten::addmm", 0, 9, lane=1), op("aten::mm", 1, 2, lane=1), op("aten::copy_", 3, 4, lane=2)])
     assert found(program("addmm"), forest) == [(0, "addmm")]

@@ -58,6 +58,7 @@ def test_another_type_is_no_reordering_however_near_its_numbers():
     eager = torch.arange(100.0)
     assert "bfloat16 and was" in judged(eager, eager.bfloat16()).reason
     assert judged(eager, eager.bfloat16(), eager.double(), allowed="bf16").passed
+    assert not judged(eager, eager.bfloat16(), eager.double(), allowed="tf32").passed
     assert judged(eager, eager.double(), name="step of model.weight").passed, "what a step leaves may be kept otherwise"
 
 

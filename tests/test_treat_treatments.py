@@ -1,6 +1,8 @@
 """Every treatment: applied and undone it leaves the same bits, and while in force the same numbers."""
 
+import copy
 import logging
+import weakref
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -13,7 +15,7 @@ import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.timing.state import preserved
 from gobrrr.timing.state.reach import reached
 from gobrrr.treat.compiling import patient_compiler
-from gobrrr.treat.edit import Edit
+from gobrrr.treat.edit import Edit, strided
 from gobrrr.treat.observe import flat
 from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
@@ -233,9 +235,60 @@ def test_attention_that_is_one_call_is_not_rewritten_whatever_torch_computes_it_
     assert not any(module._forward_hooks or module._forward_pre_hooks for _, module in found.modules())
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_state_that_is_loaded_while_channels_are_last_is_laid_like_the_weights(fused):
+    def trained(treated):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=fused)
+        x = torch.randn(2, 3, 8, 8)
+
+        def step():
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.item()
+
+        mine = subject(step)
+        saved = copy.deepcopy(optimizer.state_dict())
+        if treated:
+            mine.become((Dose(TREATMENTS["channels-last"], ("model:0", "model:2")),))
+        optimizer.load_state_dict(saved)
+        losses = [mine.run() for _ in range(3)]
+        mine.end()
+        assert not optimizer._optimizer_load_state_dict_post_hooks
+        return losses + [mine.run() for _ in range(2)]
+
+    assert trained(treated=True) == pytest.approx(trained(treated=False), rel=1e-4)
+
+
+def test_a_weight_of_one_number_in_many_places_is_left_as_it_is():
+    blur = torch.nn.Conv2d(4, 4, 3, groups=4, bias=False)
+    blur.weight = torch.nn.Parameter(torch.ones(1, 1, 3, 3).expand(4, 1, 3, 3), requires_grad=False)
+    chart = SimpleNamespace(subject=subject(Workload(blur, torch.randn(1, 4, 8, 8))))
+    with pytest.raises(Unfit, match="no two-dimensional convolution"):
+        TREATMENTS["channels-last"].kind.sites(chart)
+
+
+def test_a_gradient_that_is_gone_is_kept_by_no_layout():
+    weight = torch.nn.Parameter(torch.randn(2, 3, 4, 4))
+    weight.grad = torch.ones_like(weight)
+    edit = strided(lambda: [weight, *([] if weight.grad is None else [weight.grad])], (48, 1, 12, 3))
+    edit.swap()
+    gone = weakref.ref(weight.grad)
+    weight.grad = None
+    assert gone() is None
+    edit.swap()
+    assert weight.is_contiguous()
+
+
+@pytest.mark.parametrize("scripted", [True, False])
 @pytest.mark.parametrize("records", [True, False])
-def test_gradients_that_nobody_records_are_not_done_without(records):
+def test_gradients_that_nobody_records_are_not_done_without(records, scripted):
     model = torch.nn.Linear(4, 4)
+    if scripted:
+        model = torch.jit.trace(model, torch.ones(2, 4))
 
     def step():
         with torch.set_grad_enabled(records):

@@ -73,14 +73,19 @@ class Matching:
 def matched_ops(program: Sequence[Op], forest: Sequence[OpNode]) -> dict[int, OpNode]:
     """Program index to profiled op, for all ops that launch something and were found.
 
+    Where threads really work at once, as a loader that runs ahead, more may be found with all as it was.
+
     Views and allocations are left out: they differ between a counted and a plain run, and hold no device. Where rows
     follow from values, as those of experts do, sizes are not what they were when they were counted, and more is found
     without them.
     """
     ops = [(index, _plain(op.name), op) for index, op in enumerate(program) if op.launches]
     calls = _opened(forest, frozenset(name for _, name, _ in ops))
-    exactly = _matched(ops, calls, sizes=True)
-    return exactly if len(exactly) == len(ops) else max(exactly, _matched(ops, calls, sizes=False), key=len)
+    found: dict[int, OpNode] = {}
+    for nodes, sizes in ((calls, True), (calls, False), (forest, True)):
+        if len(found) < len(ops) and (nodes is calls or calls != list(forest)):
+            found = max(found, _matched(ops, nodes, sizes=sizes), key=len)
+    return found
 
 
 def _opened(forest: Sequence[OpNode], names: frozenset[str]) -> list[OpNode]:

@@ -86,20 +86,21 @@ def data(tensor: "torch.Tensor", other: "torch.Tensor") -> Edit:
 
 
 def strided(tensors: "Callable[[], list[torch.Tensor]]", stride: tuple[int, ...]) -> Edit:
-    """The layout of tensors of one shape, the first of which stays and the others may come. Each keeps both of its
-    places: what has captured one finds it again.
+    """The layout of tensors of one shape, the first of which stays and the others may come and go. Each keeps both of
+    its places while it lives: what has captured one finds it again.
     """
-    places: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    from torch.utils.weak import WeakTensorKeyDictionary
+
+    places: Any = WeakTensorKeyDictionary()
 
     def place(tensor: "torch.Tensor", new: tuple[int, ...]) -> "torch.Tensor":
-        known, other = places.get(id(tensor), (None, tensor))
-        return (other if known is tensor else tensor.new_empty_strided(tensor.shape, new)).copy_(tensor.data)
+        known = places.get(tensor)
+        return (tensor.new_empty_strided(tensor.shape, new) if known is None else known).copy_(tensor.data)
 
     def write(new: tuple[int, ...]) -> None:
         moved = {id(tensor): (tensor, place(tensor, new)) for tensor in tensors()}
-        places.clear()
-        for number, (tensor, other) in moved.items():
-            places[number] = tensor, tensor.data
+        for tensor, other in moved.values():
+            places[tensor] = tensor.data
             tensor.data = other
 
     first = tensors()[0]

@@ -77,7 +77,9 @@ def check(
     """
     truth = reference or {}
     for name, base in eager.items():
-        if (wrong := _unlike(base, candidate.get(name), typed=allowed is None and is_result(name))) is not None:
+        if (
+            wrong := _unlike(base, candidate.get(name), typed=allowed in (None, "tf32") and is_result(name))
+        ) is not None:
             return Check(cls.value, None, passed=False, worst=name, reason=f"{name}: {wrong}", weak=reference is None)
     errors = {
         name: Error.of(base, candidate[name], truth.get(name), [one[name] for one in shaken])

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.edit import Edit, strided
+from gobrrr.treat.edit import Edit, item, strided
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 from gobrrr.work.op import Op, OpClass
@@ -45,10 +45,21 @@ class ChannelsLast:
         """
         import torch
 
-        for site in sites:
-            weight: Any = subject.module(site).weight
+        weights: list[Any] = [subject.module(site).weight for site in sites]
+        for optimizer in subject.optimizers:  # what is loaded comes in the layout that it was saved in
+            hooks = vars(optimizer).get("_optimizer_load_state_dict_post_hooks")
+            if hooks is not None:
+                yield item(hooks, object(), partial(_follow, weights, subject))
+        for weight in weights:
             last = torch.empty_like(weight, device="meta", memory_format=torch.channels_last)
             yield strided(partial(_belonging, weight, subject), last.stride())
+
+
+def _follow(weights: list[Any], subject: Subject, _optimizer: Any) -> None:
+    for weight in weights:
+        for tensor in _belonging(weight, subject):
+            if tensor.stride() != weight.stride():
+                tensor.data = tensor.new_empty_strided(tensor.shape, weight.stride()).copy_(tensor.data)
 
 
 def _belonging(weight: Any, subject: Subject) -> list[Any]:
@@ -63,7 +74,7 @@ def _belonging(weight: Any, subject: Subject) -> list[Any]:
 def _is_convolution(module: object) -> bool:
     import torch
 
-    if not isinstance(module, torch.nn.Conv2d):
+    if not isinstance(module, torch.nn.Conv2d) or 0 in module.weight.stride():  # of one number in many places
         return False
     return not module.weight.is_contiguous(memory_format=torch.channels_last)
 

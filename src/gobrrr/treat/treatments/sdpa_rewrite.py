@@ -53,11 +53,14 @@ class SdpaRewrite:
 
 
 def calling_attention(subject: Subject) -> set[str]:
-    """The modules that call scaled_dot_product_attention themselves, whatever torch makes of it. Scripts are silent."""
+    """The modules that call scaled_dot_product_attention themselves, whatever torch makes of it, and torch's own, which
+    nobody hears. Scripts are silent.
+    """
     from torch.jit import ScriptModule
+    from torch.nn import MultiheadAttention
 
     inside: list[str] = []
-    found: set[str] = set()
+    found = {name for name, module in subject.modules() if isinstance(module, MultiheadAttention)}
     with ExitStack() as hooks:
         for name, module in subject.modules():
             if not isinstance(module, ScriptModule):
