@@ -133,6 +133,7 @@ def test_an_interrupt_between_two_ways_to_be_treated_waits_until_one_is_in_force
     subject = Subject(step=lambda: None, origin=lambda: None, models={}, optimizers=[], inputs=[], device="cpu")
     turn = subject.become((dose_of(attribute(other, "own", 1)), dose_of(attribute(thing, "own", 1))))
     turn.after[0].edits.append(interrupting(thing, "kind", "class"))
+    turn.after[0].edits[-1].on = True
     for switch, courses, value in ((turn.to_before, 0, "own"), (turn.to_after, 2, 1)):
         with pytest.raises(KeyboardInterrupt):
             switch()
@@ -141,6 +142,28 @@ def test_an_interrupt_between_two_ways_to_be_treated_waits_until_one_is_in_force
     with pytest.raises(KeyboardInterrupt):
         subject.end()
     assert (thing.own, other.own) == ("own", "own")
+
+
+def test_what_could_not_be_undone_is_still_in_force_and_may_be_undone_again():
+    thing, other, full = Thing(), Thing(), []
+
+    def write(new):
+        if full:
+            raise MemoryError
+        thing.kind = new
+
+    subject = Subject(step=lambda: None, origin=lambda: None, models={}, optimizers=[], inputs=[], device="cpu")
+    kind = Edit(lambda: thing.kind, write, "treated")
+    turn = subject.become((dose_of(attribute(other, "own", 1)), dose_of(kind, attribute(thing, "own", 1))))
+    full.append(True)
+    with pytest.raises(MemoryError):
+        turn.to_before()
+    assert (thing.kind, thing.own, other.own, len(subject.courses)) == ("treated", "own", "own", 1)
+    full.clear()
+    turn.to_after()
+    assert (thing.kind, thing.own, other.own) == ("treated", 1, 1)
+    turn.to_before()
+    assert (thing.kind, thing.own, other.own, subject.courses) == ("class", "own", "own", [])
 
 
 def test_an_interrupt_while_a_dose_is_given_leaves_none_of_it():

@@ -17,17 +17,18 @@ ABSENT = object()
 
 
 class Edit:
-    """Swapped an odd number of times it is in force."""
+    """Swapped an odd number of times it is in force; a swap that fails is none."""
 
-    __slots__ = ("_read", "_value", "_write")
+    __slots__ = ("_read", "_value", "_write", "on")
 
     def __init__(self, read: Callable[[], Any], write: Callable[[Any], object], value: Any) -> None:
         self._read, self._write, self._value = read, write, value
+        self.on = False
 
     def swap(self) -> None:
         there = self._read()
         self._write(self._value)
-        self._value = there
+        self._value, self.on = there, not self.on
 
 
 def attribute(owner: object, name: str, value: Any) -> Edit:
@@ -145,5 +146,5 @@ def swap_on(edits: Iterable[Edit]) -> list[Edit]:
 
 
 def swap_off(edits: Sequence[Edit]) -> None:
-    """The last one first, and all of them whatever one raises."""
-    put_all_back([edit.swap for edit in reversed(edits)])
+    """The last one first, and all of them whatever one raises: that one stays on, and may be tried again."""
+    put_all_back([edit.swap for edit in reversed(edits) if edit.on])

@@ -74,15 +74,18 @@ class Subject:
         return Turn(self, common, before, self.courses[common:])
 
     def end(self, keep: int = 0) -> list[Course]:
-        """Swaps off all courses but the first so many, and gives them."""
-        ended, self.courses = self.courses[keep:], self.courses[:keep]
-        swap_off([edit for course in ended for edit in course.edits])
+        """Swaps off all courses but the first so many, and gives them. Where that fails, what is still on stays."""
+        ended = self.courses[keep:]
+        try:
+            swap_off([edit for course in ended for edit in course.edits])
+        finally:
+            self.courses = self.courses[:keep] + [one for one in ended if any(edit.on for edit in one.edits)]
         return ended
 
     def resume(self, courses: Sequence[Course]) -> None:
         """Swaps courses on that were ended from here: nothing is compiled or captured again."""
         self.courses = [*self.courses, *courses]
-        put_all_back([edit.swap for course in courses for edit in course.edits])
+        put_all_back([edit.swap for course in courses for edit in course.edits if not edit.on])
 
     @contextmanager
     def ended(self, keep: int = 0) -> Iterator[None]:
