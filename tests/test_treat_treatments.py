@@ -22,7 +22,19 @@ from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
 from gobrrr.treat.treatments.sdpa_rewrite import calling_attention
 from gobrrr.treat.verify import truth, verified
 from gobrrr.workload import Workload
-from treating import attention, bare, images, inference, modelless, scaled, subject, switched, training
+from treating import (
+    CONVOLUTIONS,
+    attention,
+    bare,
+    convolving,
+    images,
+    inference,
+    modelless,
+    scaled,
+    subject,
+    switched,
+    training,
+)
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
@@ -144,25 +156,21 @@ def test_an_optimizer_of_ones_own_is_not_fused():
         TREATMENTS["fused-optimizer"].kind.sites(SimpleNamespace(subject=found))
 
 
+CHANNELS_LAST = Dose(TREATMENTS["channels-last"], CONVOLUTIONS)
+
+
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("to_none", [False, True])
 def test_with_channels_last_a_fused_optimizer_finds_all_that_belongs_to_a_weight_in_one_layout(fused, to_none):
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3))
-    optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
-
-    def step():
-        optimizer.zero_grad(set_to_none=to_none)
-        model(torch.ones(2, 3, 8, 8)).square().mean().backward()
-        optimizer.step()
-
-    found = subject(step)
+    step, optimizer = convolving(to_none=to_none, fused=fused)
+    found, weight = subject(step), optimizer.param_groups[0]["params"][0]
 
     def strides():
-        state = [optimizer.state[model[0].weight][name] for name in ("exp_avg", "exp_avg_sq")]
-        return {one.stride() for one in (model[0].weight, model[0].weight.grad, *state)}
+        state = [optimizer.state[weight][name] for name in ("exp_avg", "exp_avg_sq")]
+        return {one.stride() for one in (weight, weight.grad, *state)}
 
     before = strides()
-    found.become((Dose(TREATMENTS["channels-last"], ("model:0", "model:2")),))
+    found.become((CHANNELS_LAST,))
     found.run()
     assert strides() == {torch.empty(8, 3, 3, 3).to(memory_format=torch.channels_last).stride()} != before
     found.end()
@@ -172,30 +180,30 @@ def test_with_channels_last_a_fused_optimizer_finds_all_that_belongs_to_a_weight
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_moments_that_were_born_with_channels_last_follow_the_weights_back(fused):
-    def losses(treated):
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3))
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=fused)
-        x, found = torch.randn(2, 3, 8, 8), []
+    def losses(*plan):
+        found = subject_of(lambda: convolving(fused=fused)[0])
+        found.become(plan)
+        treated = [found.run() for _ in range(3)]
+        found.end()
+        return treated + [found.run() for _ in range(3)]
 
-        def step():
-            optimizer.zero_grad()
-            loss = model(x).square().mean()
-            loss.backward()
-            optimizer.step()
-            found.append(loss.item())
+    assert losses(CHANNELS_LAST) == pytest.approx(losses(), rel=1e-4)
 
-        mine = subject_of(lambda: step)
-        if treated:
-            mine.become((Dose(TREATMENTS["channels-last"], ("model:0", "model:2")),))
-        for _ in range(3):
-            mine.run()
-        mine.end()
-        for _ in range(3):
-            mine.run()
-        return found
 
-    assert losses(treated=True) == pytest.approx(losses(treated=False), rel=1e-4)
+@pytest.mark.parametrize("fused", [False, True])
+def test_state_that_is_loaded_while_channels_are_last_is_laid_like_the_weights(fused):
+    def losses(*plan):
+        step, optimizer = convolving(fused=fused)
+        found = subject(step)
+        saved = copy.deepcopy(optimizer.state_dict())
+        found.become(plan)
+        optimizer.load_state_dict(saved)
+        treated = [found.run() for _ in range(3)]
+        found.end()
+        assert not optimizer._optimizer_load_state_dict_post_hooks
+        return treated + [found.run() for _ in range(2)]
+
+    assert losses(CHANNELS_LAST) == pytest.approx(losses(), rel=1e-4)
 
 
 @pytest.mark.parametrize("heads", [(4, 4), (8, 2), (6, 1)])
@@ -233,34 +241,6 @@ def test_attention_that_is_one_call_is_not_rewritten_whatever_torch_computes_it_
     assert calling_attention(found) >= {"model:0", "model:2.called"}
     assert calling_attention(found).isdisjoint({"model:1", "model:2", "model:3"})
     assert not any(module._forward_hooks or module._forward_pre_hooks for _, module in found.modules())
-
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_state_that_is_loaded_while_channels_are_last_is_laid_like_the_weights(fused):
-    def trained(treated):
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3))
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=fused)
-        x = torch.randn(2, 3, 8, 8)
-
-        def step():
-            optimizer.zero_grad()
-            loss = model(x).square().mean()
-            loss.backward()
-            optimizer.step()
-            return loss.item()
-
-        mine = subject(step)
-        saved = copy.deepcopy(optimizer.state_dict())
-        if treated:
-            mine.become((Dose(TREATMENTS["channels-last"], ("model:0", "model:2")),))
-        optimizer.load_state_dict(saved)
-        losses = [mine.run() for _ in range(3)]
-        mine.end()
-        assert not optimizer._optimizer_load_state_dict_post_hooks
-        return losses + [mine.run() for _ in range(2)]
-
-    assert trained(treated=True) == pytest.approx(trained(treated=False), rel=1e-4)
 
 
 def test_a_weight_of_one_number_in_many_places_is_left_as_it_is():

@@ -40,6 +40,25 @@ def training(dropout: float = 0.0, optimizer=torch.optim.AdamW, outputs: int = 4
     return Workload(model, torch.randn(8, 16), loss=lambda out: out.square().mean(), optimizer=made)
 
 
+CONVOLUTIONS = ("model:0", "model:2")
+
+
+def convolving(*, to_none: bool = True, **options):
+    """A step that trains two convolutions, and their optimizer."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)), torch.randn(2, 3, 8, 8)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, **options)
+
+    def step() -> float:
+        optimizer.zero_grad(set_to_none=to_none)
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step, optimizer
+
+
 def images() -> Workload:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3)).eval()

@@ -73,17 +73,16 @@ class Matching:
 def matched_ops(program: Sequence[Op], forest: Sequence[OpNode]) -> dict[int, OpNode]:
     """Program index to profiled op, for all ops that launch something and were found.
 
-    Where threads really work at once, as a loader that runs ahead, more may be found with all as it was.
-
     Views and allocations are left out: they differ between a counted and a plain run, and hold no device. Where rows
     follow from values, as those of experts do, sizes are not what they were when they were counted, and more is found
-    without them.
+    without them. Where threads work at once of their own accord, as a loader that runs ahead, more is found unopened.
     """
     ops = [(index, _plain(op.name), op) for index, op in enumerate(program) if op.launches]
-    calls = _opened(forest, frozenset(name for _, name, _ in ops))
+    opened = _opened(forest, frozenset(name for _, name, _ in ops))
+    ways = [(opened, True), (opened, False), *([] if opened == list(forest) else [(list(forest), True)])]
     found: dict[int, OpNode] = {}
-    for nodes, sizes in ((calls, True), (calls, False), (forest, True)):
-        if len(found) < len(ops) and (nodes is calls or calls != list(forest)):
+    for nodes, sizes in ways:
+        if len(found) < len(ops):
             found = max(found, _matched(ops, nodes, sizes=sizes), key=len)
     return found
 

@@ -201,6 +201,13 @@ def inductor_after(*passes: Pass, **options: Any) -> Callable[..., Any]:
     return backend
 
 
+def written(tensor: "torch.Tensor") -> "torch.Tensor":
+    """In a graph: to memory, by what computes it, whoever reads it."""
+    from torch._inductor.test_operators import realize
+
+    return realize(tensor)
+
+
 HEAD_START_CYCLES = 4_000_000
 """About two milliseconds: enough for the host to put all repetitions in line before the first one runs."""
 

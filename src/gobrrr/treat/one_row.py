@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.treat.attention import argument, attention_nodes, is_transformed, known
+from gobrrr.treat.compiling import written
 
 if TYPE_CHECKING:
     import torch
@@ -28,9 +29,7 @@ def row_product(input: "torch.Tensor", weight: "torch.Tensor", bias: "torch.Tens
     """Summed in fp32, as a kernel has it. The row is written to memory first: else it is computed anew for every row of
     the matrix, and arithmetic holds up what should only read.
     """
-    from torch._inductor.test_operators import realize
-
-    summed = (realize(input).unsqueeze(-2).float() * weight.float()).sum(-1)
+    summed = (written(input).unsqueeze(-2).float() * weight.float()).sum(-1)
     return (summed if bias is None else summed + bias).to(input.dtype)
 
 

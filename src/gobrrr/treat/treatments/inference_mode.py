@@ -49,12 +49,12 @@ class NoGrad:
 
 def _records(subject: Subject) -> bool:
     """Autograd numbers what it records."""
-    from torch._C._autograd import _get_sequence_nr
+    from gobrrr.work.autograd_nodes import made_sequence_number
 
     with subject.ended(), preserved(subject.origin):
-        before = _get_sequence_nr()
+        before = made_sequence_number()
         subject.run()
-        return bool(_get_sequence_nr() != before)
+        return made_sequence_number() != before
 
 
 def without_gradients(step: Any) -> Any:
