@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.treat.once import may_change
+
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
@@ -109,6 +111,38 @@ def _is_causal(mask: Any, node: "Node") -> bool:
     if query is None or value is None or not mask.shape[-2] == mask.shape[-1] == query.shape[-2] == value.shape[-2]:
         return False
     return bool((mask == mask.new_ones(mask.shape[-2:]).tril()).all())
+
+
+def read_in_place(graph: "Graph") -> None:
+    """Keys and values joined to those of an empty cache are but copied: attention reads them where they are."""
+    import torch
+
+    attending = set(attention_nodes(graph))
+    for node in graph.find_nodes(op="call_function", target=torch.cat):
+        part = _only_part(node)
+        if part is not None and node.users and attending.issuperset(node.users) and not _changes_before_read(node):
+            node.replace_all_uses_with(part)
+            graph.erase_node(node)
+
+
+def _only_part(joined: "Node") -> "Node | None":
+    """What is joined to nothing."""
+    parts = [one for one in argument(joined, 0, "tensors") if known(one) is None or known(one).numel()]
+    if len(parts) != 1 or known(parts[0]) is None:
+        return None
+    whole, part = known(joined), known(parts[0])
+    return parts[0] if (whole.shape, whole.dtype) == (part.shape, part.dtype) else None
+
+
+def _changes_before_read(node: "Node") -> bool:
+    readers, after = set(node.users), node.next
+    while readers:
+        if after in readers:
+            readers.remove(after)
+        elif may_change(after):
+            return True
+        after = after.next
+    return False
 
 
 def _constant(node: Any) -> Any:

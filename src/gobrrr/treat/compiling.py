@@ -17,7 +17,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
-from gobrrr.treat.attention import argument, attention_heard, attention_nodes, set_argument
+from gobrrr.treat.attention import argument, attention_heard, attention_nodes, known, read_in_place, set_argument
 from gobrrr.treat.edit import Edit, attribute, shared
 from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
 from gobrrr.treat.observe import idle_optimizers
@@ -182,20 +182,36 @@ def as_eager(calls: list[AttentionCall]) -> Pass:
     return change
 
 
-def inductor_after(*passes: Pass, **options: Any) -> Callable[..., Any]:
+Options = Callable[["torch.fx.Graph"], dict[str, Any]]
+"""Inductor's, for a traced graph as it comes."""
+
+COMBINED = {"combo_kernels": True, "combo_kernels_pointwise_only": True}
+"""Short kernels that wait for the same are launched as one: casts of weights, copies, counters."""
+
+
+def for_gpus(graph: "torch.fx.Graph") -> dict[str, Any]:
+    """A softmax of a long row in two passes: the second one finds the row in the cache, and both together take one
+    exponential an element, where a single pass takes two.
+    """
+    devices = {str(getattr(known(node), "device", "cpu")) for node in graph.nodes}
+    return {} if devices == {"cpu"} else {**COMBINED, "online_softmax": False}
+
+
+def inductor_after(*passes: Pass, options: Options = for_gpus) -> Callable[..., Any]:
     """Inductor as torch.compile's backend, on graphs that these passes have changed first, and those that always help:
     what several layers ask for is computed once, before anybody writes a product in another way, because Inductor does
-    not see it where nothing is trained; and a loss reads its logits in whole rows and no more often than it has to.
+    not see it where nothing is trained; attention reads its keys where they are; and a loss reads its logits in whole
+    rows and no more often than it has to.
 
     What a pass left without use stays in the graph: here it may still write somewhere, and Inductor knows when not.
     """
     from torch._inductor.compile_fx import compile_fx
 
     def backend(graph_module: "torch.fx.GraphModule", inputs: list["torch.Tensor"]) -> Any:
+        config_patches = options(graph_module.graph)
+        always = (read_in_place, loss_over_padding, loss_by_its_parts)
         return compile_fx(
-            _changed(graph_module, (computed_once, *passes, loss_over_padding, loss_by_its_parts)),
-            inputs,
-            config_patches=options,
+            _changed(graph_module, (computed_once, *passes, *always)), inputs, config_patches=config_patches
         )
 
     return backend

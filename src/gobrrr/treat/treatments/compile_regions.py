@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import compiled, inductor_after
+from gobrrr.treat.draws import drawn_by_four
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import fit_to_compile, fused_forecast, is_compiled
 from gobrrr.treat.subject import Subject
@@ -44,6 +45,8 @@ class CompileRegions:
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         backend = inductor_after()  # one for all, or nothing that is compiled serves a second block
+        if subject.device != "cpu":
+            yield from drawn_by_four()
         for site in sites:
             yield compiled(subject.module(site), backend=backend)
 

@@ -1,9 +1,12 @@
 """torch.compile for steps that mostly read weights: products of one row are generated, attention among them."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
+from gobrrr.treat.attention import argument, attention_nodes, known
 from gobrrr.treat.chart import REACHED, Chart
 from gobrrr.treat.compiling import (
+    COMBINED,
     Pass,
     as_eager,
     eager_attention,
@@ -18,11 +21,19 @@ from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 from gobrrr.treat.treatments.compile_whole import WHOLE, compiled_sites, whole_or_models
 from gobrrr.work.op import Op, OpClass
 
+if TYPE_CHECKING:
+    from torch.fx import Graph
+
 NARROW_SHARE = 0.3
 """Of busy time in products of one row, from which on generated kernels for them are worth their compilation."""
 
-TUNED = {"max_autotune_pointwise": True}
-"""A few sizes of block are tried for each kernel: coordinate descent tries dozens, one after the other, for minutes."""
+TUNED = {**COMBINED, "max_autotune_pointwise": True, "triton.enable_pdl": True}
+"""A few sizes of block are tried for each kernel: coordinate descent tries dozens, one after the other, for minutes.
+And a kernel begins before the last one has ended, where a device can do that: here many take no longer than to begin.
+"""
+
+FEW_KEYS = 2048
+"""Up to which a sum over keys is one kernel: in parts it is shorter by less than the second kernel, which adds them."""
 
 
 @treatment(
@@ -34,7 +45,9 @@ TUNED = {"max_autotune_pointwise": True}
     by_hand="""
     # a product of one row written as (x * weight).sum(-1), and attention of one query by its definition: both then
     # fuse with what is around them
-    torch.compile(step, options={"max_autotune_pointwise": True})
+    options = {"max_autotune_pointwise": True, "triton.enable_pdl": True}
+    options |= {"combo_kernels": True, "combo_kernels_pointwise_only": True, "split_reductions": False}
+    torch.compile(step, options=options)
     """,
 )
 class CompileTuned:
@@ -60,8 +73,14 @@ class CompileTuned:
         calls = eager_attention(subject) if sites == WHOLE else None
         passes: list[Pass] = [as_eager(calls)] if calls else []
         yield kernels_timed_behind_a_head_start()
-        backend = inductor_after(*passes, queries_spelled_out, rows_spelled_out, **TUNED)
+        backend = inductor_after(*passes, queries_spelled_out, rows_spelled_out, options=tuned)
         yield from compiled_sites(subject, sites, backend)
+
+
+def tuned(graph: "Graph") -> dict[str, Any]:
+    keys = [known(argument(node, 1, "key")) for node in attention_nodes(graph)]
+    few = bool(keys) and all(one is not None and one.shape[-2] <= FEW_KEYS for one in keys)
+    return {**TUNED, "split_reductions": not few}
 
 
 def is_narrow(op: Op) -> bool:

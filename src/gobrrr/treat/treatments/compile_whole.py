@@ -11,6 +11,7 @@ from gobrrr.treat.attention import made_one_call, masks_named
 from gobrrr.treat.bookkeeping import books_kept, of_the_step
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import Pass, as_eager, compiled, compiled_step, eager_attention, inductor_after
+from gobrrr.treat.draws import drawn_by_four
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import fit_to_compile, fused_forecast
 from gobrrr.treat.subject import Subject
@@ -43,6 +44,8 @@ class CompileWhole:
         calls = eager_attention(subject) if sites == WHOLE else None
         passes: list[Pass] = [as_eager(calls)] if calls else []
         backend = inductor_after(made_one_call, masks_named, *passes)
+        if subject.device != "cpu":
+            yield from drawn_by_four()
         yield from compiled_sites(subject, sites, backend)
 
 

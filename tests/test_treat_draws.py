@@ -1,0 +1,148 @@
+"""Random numbers of compiled code: which ones are drawn, whichever kernel draws them."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import sympy
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gobrrr.treat.compiling import patient_compiler
+from gobrrr.treat.draws import AT_ONCE, beginning, drawn_by_four
+from gobrrr.treat.edit import swap_off, swap_on
+
+Draw = Callable[[int, int], tuple[torch.Tensor, torch.Tensor]]
+
+ALONG, ACROSS = (sympy.Symbol(name, integer=True, nonnegative=True) for name in ("along", "across"))
+
+
+@given(st.integers(0, 3), st.integers(0, 4096), st.integers(0, 64), st.integers(0, 100), st.integers(0, 100))
+def test_elements_that_share_a_draw_have_its_four_numbers_between_them(
+    step: int, width: int, start: int, row: int, group: int
+) -> None:
+    place = step * ALONG + width * ACROSS + start
+    begins = beginning(place, ALONG)
+    if begins is None:
+        assert step != 1 or width % AT_ONCE or start % AT_ONCE
+        return
+    own = [int(place.subs({ALONG: AT_ONCE * group + k, ACROSS: row})) for k in range(AT_ONCE)]
+    draw = int(begins.subs(ACROSS, row)) // AT_ONCE + group
+    assert own == [AT_ONCE * draw + k for k in range(AT_ONCE)]
+
+
+def test_a_place_that_bends_along_its_row_shares_no_draw() -> None:
+    assert beginning(ALONG**2, ALONG) is None
+    assert beginning(ALONG + 768 * sympy.floor(ALONG / 64), ALONG) is None
+
+
+def test_inductor_writes_random_numbers_in_two_methods_of_their_classes_and_gets_them_back() -> None:
+    from torch._inductor.codegen.triton import TritonKernelOverrides, TritonOverrides
+    from torch.compiler import config
+
+    def there() -> tuple[object, object, str]:
+        index_expr, rand = vars(TritonKernelOverrides)["index_expr"], vars(TritonOverrides)["rand"]
+        assert isinstance(index_expr, classmethod)
+        assert isinstance(rand, staticmethod)
+        return index_expr, rand, config.cache_key_tag
+
+    before = there()
+    first, second = swap_on(drawn_by_four()), swap_on(drawn_by_four())
+    during = there()
+    assert all(one != other for one, other in zip(before, during, strict=True))
+    swap_off(first)
+    assert there() == during
+    swap_off(second)
+    assert there() == before
+
+
+def philox(seed: int, count: int) -> np.ndarray:
+    """Philox 4x32-10 as published (Salmon et al., 2011), draws 0 to `count`: four words each."""
+    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    words = [np.arange(count, dtype=np.uint64), *(np.zeros(count, dtype=np.uint64) for _ in range(3))]
+    keys = [seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF]
+    for _ in range(10):
+        left, right = words[0] * np.uint64(0xD2511F53), words[2] * np.uint64(0xCD9E8D57)
+        words = [
+            right >> shift ^ words[1] ^ np.uint64(keys[0]),
+            right & low,
+            left >> shift ^ words[3] ^ np.uint64(keys[1]),
+            left & low,
+        ]
+        keys = [(key + more) & 0xFFFFFFFF for key, more in zip(keys, (0x9E3779B9, 0xBB67AE85), strict=True)]
+    return np.stack(words, axis=1).astype(np.uint32)
+
+
+def test_the_reference_gives_the_published_answer() -> None:
+    assert philox(0, 1).tolist() == [[0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]]
+
+
+def between_0_and_1(words: np.ndarray) -> np.ndarray:
+    """As Triton has it: by the distance from zero of a signed word."""
+    signed = words.view(np.int32).astype(np.int64)
+    return np.where(signed < 0, -signed - 1, signed).astype(np.float32) * np.float32(4.6566127342e-10)
+
+
+def in_rows(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    drawn = torch.rand(rows, columns, device="cuda")
+    return drawn, torch.nn.functional.layer_norm(drawn, (columns,))
+
+
+def by_themselves(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    drawn = torch.rand(rows, columns, device="cuda")
+    return drawn, drawn * 2
+
+
+def in_columns(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    drawn = torch.rand(rows, columns, device="cuda")
+    return drawn, drawn.sum(0)
+
+
+def turned(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    drawn = torch.rand(rows, columns, device="cuda")
+    return drawn, drawn.t().contiguous() + 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("draw", [in_rows, by_themselves, in_columns, turned])
+@pytest.mark.parametrize(("rows", "columns"), [(512, 768), (64, 4096), (33, 770), (8192, 4), (5, 3), (1, 1)])
+def test_each_place_gets_its_own_word_of_philox(draw: Draw, rows: int, columns: int) -> None:
+    edits = swap_on(drawn_by_four())
+    try:
+        torch.compiler.reset()
+        with patient_compiler():
+            compiled = torch.compile(draw)
+            compiled(rows, columns)
+            torch.manual_seed(7)
+            drawn, _ = compiled(rows, columns)
+    finally:
+        swap_off(edits)
+    torch.manual_seed(7)
+    limits = torch.iinfo(torch.int64)
+    seed = int(torch.randint(limits.min, limits.max, (1,), device="cuda"))  # as Inductor draws it
+    expected = between_0_and_1(philox(seed, -(-drawn.numel() // AT_ONCE)).reshape(-1)[: drawn.numel()])
+    np.testing.assert_array_equal(drawn.cpu().numpy().reshape(-1), expected)
+
+
+@pytest.mark.gpu
+def test_what_is_recomputed_for_a_gradient_drops_what_was_dropped() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    def dropped(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(x, 0.5).sin()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(dropped, x, use_reentrant=False)
+
+    x = torch.rand(512, 770, device="cuda", requires_grad=True)
+    edits = swap_on(drawn_by_four())
+    try:
+        torch.compiler.reset()
+        with patient_compiler():
+            y = torch.compile(step)(x)
+            (gradient,) = torch.autograd.grad(y.sum(0).square().sum(), x)
+    finally:
+        swap_off(edits)
+    assert 0.45 < (y != 0).float().mean() < 0.55
+    assert torch.equal(gradient != 0, y != 0)
