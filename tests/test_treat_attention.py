@@ -9,17 +9,19 @@ from torch._inductor.runtime.benchmarking import benchmarker
 from torch._inductor.utils import run_and_get_code
 from torch.nn import functional
 
-from gobrrr.treat.attention import attention_nodes, made_one_call, masks_named
+from gobrrr.treat.attention import attention_nodes, made_one_call, masks_named, read_in_place
 from gobrrr.treat.compiling import (
     REPETITIONS,
     AttentionCall,
     _shortest_ms,
     as_eager,
     eager_after,
+    for_gpus,
     inductor_after,
     kernels_timed_behind_a_head_start,
 )
 from gobrrr.treat.one_row import queries_spelled_out, rows_spelled_out
+from gobrrr.treat.treatments.compile_tuned import FEW_KEYS, tuned
 
 
 def plain(q, k, v, mask):
@@ -98,6 +100,74 @@ def test_a_mask_that_eager_did_not_pass_is_taken_out_of_the_traced_graph():
     assert node.kwargs["attn_mask"] is None
     assert node.kwargs["is_causal"] is True
     torch.testing.assert_close(result, model(*given))
+
+
+def joined(nothing, part):
+    return torch.cat([nothing, part], dim=-2)
+
+
+def of_an_empty_cache(q, k, v, _):
+    nothing = torch.tensor([], dtype=k.dtype)
+    return functional.scaled_dot_product_attention(q, joined(nothing, k), joined(nothing, v))
+
+
+def of_a_cache_that_is_given_back(q, k, v, _):
+    nothing = torch.empty(2, 4, 0, 8)
+    keys, values = joined(nothing, k), joined(nothing, v)
+    return functional.scaled_dot_product_attention(q, keys, values), keys, values
+
+
+def of_a_cache_that_holds_something(q, k, v, _):
+    return functional.scaled_dot_product_attention(q, joined(q, k), joined(q, v))
+
+
+def of_keys_that_change_meanwhile(q, k, v, _):
+    own = k + 1
+    keys = joined(torch.tensor([]), own)
+    own.mul_(2)
+    return functional.scaled_dot_product_attention(q, keys, joined(torch.tensor([]), own))
+
+
+def of_another_type(q, k, v, _):
+    nothing = torch.tensor([], dtype=torch.float64)
+    return functional.scaled_dot_product_attention(q.double(), joined(nothing, k), joined(nothing, v))
+
+
+@pytest.mark.parametrize(
+    ("attends", "left"),
+    [
+        (of_an_empty_cache, 0),
+        (of_a_cache_that_is_given_back, 2),
+        (of_a_cache_that_holds_something, 2),
+        (of_keys_that_change_meanwhile, 1),
+        (of_another_type, 2),
+    ],
+)
+def test_keys_joined_to_nothing_are_read_where_they_are_unless_somebody_could_tell(attends, left):
+    graphs, given = [], inputs()
+    result = torch.compile(attends, backend=eager_after(read_in_place, graphs.append), fullgraph=True)(*given)
+    torch.compiler.reset()
+    assert len(graphs[0].find_nodes(op="call_function", target=torch.cat)) == left
+    torch.testing.assert_close(result, attends(*given))
+
+
+@pytest.mark.parametrize(("keys", "split"), [(FEW_KEYS, False), (FEW_KEYS + 1, True), (0, True)])
+def test_a_sum_over_few_keys_stays_one_kernel(keys, split):
+    def attends(q, k):
+        return functional.scaled_dot_product_attention(q, k, k) if keys else q + k
+
+    options = []
+    backend = eager_after(lambda graph: options.append(tuned(graph)))
+    torch.compile(attends, backend=backend)(torch.randn(1, 1, 1, 8), torch.randn(1, 1, keys or 1, 8))
+    torch.compiler.reset()
+    assert options[0]["split_reductions"] is split
+
+
+def test_a_cpu_is_compiled_for_as_ever():
+    options = []
+    torch.compile(plain, backend=eager_after(lambda graph: options.append(for_gpus(graph))))(*inputs())
+    torch.compiler.reset()
+    assert options == [{}]
 
 
 @pytest.mark.parametrize(("second", "stays"), [(False, True), (True, False)])

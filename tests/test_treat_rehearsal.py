@@ -30,6 +30,18 @@ def test_what_works_is_not_spoken_of(tmp_path):
         assert rehearse((FUSED,)) is None
 
 
+def test_who_began_before_being_asked_is_there_when_asked_for_nothing(tmp_path):
+    with rehearsals(written(tmp_path), at_once=True) as rehearse:
+        assert rehearse(()) is None
+        assert rehearse((FUSED,)) is None
+
+
+def test_who_begins_and_fails_is_heard_when_asked_and_not_before(tmp_path):
+    (tmp_path / "mine.py").write_text(MADE + "raise SystemExit('cannot go on')\n")
+    with rehearsals(f"{tmp_path / 'mine.py'}:made", at_once=True) as rehearse:
+        assert "cannot go on" in rehearse(())
+
+
 def test_what_fails_is_said_and_this_process_lives_on(tmp_path):
     with rehearsals(written(tmp_path)) as rehearse:
         said = rehearse((Dose(TREATMENTS["fused-optimizer"], ("7",)),))

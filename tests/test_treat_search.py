@@ -124,14 +124,14 @@ def search_of(
 ) -> Search:
     step = ward.step
     subject = examined_subject(step, step, "cpu")
-    bench = Bench(subject, ward.clock, EFFORT, truth(subject), rehearse, lambda _: floor_s)
+    bench = Bench(subject, ward.clock, EFFORT, truth(subject), rehearse, lambda _: floor_s, say=say)
     looked_at = exam(step_s=1.0, host_s=0.5)
 
     def look():
         ward.looks += 1
         return looked_at
 
-    return Search(bench, looked_at, examine or look, say, treatments, frozenset(allowed), math.inf)
+    return Search(bench, looked_at, examine or look, treatments, frozenset(allowed), math.inf)
 
 
 def searched(ward: Ward, *treatments: Treatment, budget_s=1e9, **options) -> Search:
@@ -464,6 +464,19 @@ def test_an_interrupt_while_something_is_taken_takes_it():
     with pytest.raises(KeyboardInterrupt):
         search.run()
     assert names(search.kept) == [dose.treatment.name for dose in search.bench.subject.plan] == list(force) == ["good"]
+
+
+def test_who_waits_is_told_what_is_being_done():
+    ward, said = Ward(factors={"good": 0.5}), []
+    search_of(ward, made(ward, "good", risky=True), say=said.append).run()
+    assert said == [
+        "good, predicted 2.00x",
+        "  rehearsing it in a process of its own",
+        "  racing",
+        "  checking its numbers",
+        "good: 2.00x",
+        "keeping good: 2.00x, 500 ms a step by now",
+    ]
 
 
 def test_what_was_not_raced_side_by_side_is_not_disowned():

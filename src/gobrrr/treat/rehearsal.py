@@ -27,14 +27,19 @@ LONGEST_S = 600.0
 
 
 @contextmanager
-def rehearsals(target: str, most_s: float = LONGEST_S) -> Iterator[Rehearse]:
-    """Of a workload; one that another process cannot make is not rehearsed."""
+def rehearsals(target: str, most_s: float = LONGEST_S, *, at_once: bool = False) -> Iterator[Rehearse]:
+    """Of a workload; one that another process cannot make is not rehearsed.
+
+    That process takes a while to make it: `at_once` it begins before it is asked, where it will be.
+    """
     if not is_a_file(target):
         yield lambda _plan: None
         return
     with TemporaryFile("w+") as errors:
         understudy = Understudy(target, most_s, errors)
         try:
+            if at_once:
+                understudy.begin()
             yield understudy.rehearse
         finally:
             understudy.end()
@@ -51,8 +56,8 @@ class Understudy:
 
     def rehearse(self, plan: Plan) -> str | None:
         """What went wrong."""
-        self._process = self._process or self._begun()
-        timer = Timer(self.most_s, self._process.kill)
+        process = self.begin()
+        timer = Timer(self.most_s, process.kill)
         timer.start()
         try:
             answer = self._asked(plan)
@@ -63,9 +68,12 @@ class Understudy:
             self.end()
         return f"not done after {self.most_s:.0f} s" if timed_out and answer is not None else answer
 
-    def _begun(self) -> "subprocess.Popen[str]":
-        command, pipe = [sys.executable, "-m", __spec__.name, self.target], subprocess.PIPE
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self.errors, text=True)  # noqa: S603
+    def begin(self) -> "subprocess.Popen[str]":
+        """Unless it has begun."""
+        if self._process is None:
+            command, pipe = [sys.executable, "-m", __spec__.name, self.target], subprocess.PIPE
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self.errors, text=True)  # noqa: S603
+        return self._process
 
     def _asked(self, plan: Plan) -> str | None:
         assert self._process is not None, "somebody is asked"

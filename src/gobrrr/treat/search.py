@@ -27,7 +27,6 @@ REPLAY_S = 12e-6
 """Of a captured graph, where nobody measured it."""
 
 Examine = Callable[[], Exam]
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,6 @@ class Search:
     exam: Exam
     """Of the step as it is treated now, unless that is `unseen`."""
     examine: Examine
-    say: Say
     treatments: tuple[Treatment, ...]
     allowed: frozenset[str]
     until_s: float
@@ -176,14 +174,14 @@ class Search:
 
     def _tried(self, candidate: Candidate) -> Step:
         name = candidate.dose.treatment.name
-        self.say(f"{name}, predicted {candidate.forecast.speedup:.2f}x")
+        self.bench.say(f"{name}, predicted {candidate.forecast.speedup:.2f}x")
         plan = with_dose(self.bench.subject.plan, candidate.dose)
         found = trial(self.bench, plan)
         if not found.is_sound and (below := graphless(plan)) != plan and candidate.dose in below:
             without = trial(self.bench, below)  # what cannot be captured may still be faster than what was
             found = without if without.reason is None else found
         step = Step(candidate, found)
-        self.say(f"{name}: {found.reason or f'{_speedup(step):.2f}x'}")
+        self.bench.say(f"{name}: {found.reason or f'{_speedup(step):.2f}x'}")
         return step
 
     def _keep(self, step: Step) -> None:
@@ -206,7 +204,7 @@ class Search:
             self.kept.append(done_with(step))
             self.lost.pop(treatment.name, None)
             self.unseen, self.candidates, self.passed_over = True, [], dict(self.beaten)
-        self.say(f"keeping {treatment.name}: {_speedup(step):.2f}x, {_step_time(step)} a step by now")
+        self.bench.say(f"keeping {treatment.name}: {_speedup(step):.2f}x, {_step_time(step)} a step by now")
 
     def disown(self, reason: str) -> None:
         """Nothing is kept after all."""

@@ -1,7 +1,7 @@
 """Treating: from a workload to what helped it. The user's objects are afterwards as they were."""
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,7 +27,7 @@ from gobrrr.treat.rehearsal import rehearsals
 from gobrrr.treat.search import Search, Step
 from gobrrr.treat.subject import Subject, Turn, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Numerics, Plan
-from gobrrr.treat.trial import Bench, raced
+from gobrrr.treat.trial import Bench, Say, raced
 from gobrrr.treat.verify import truth
 from gobrrr.work.program import Program
 from gobrrr.workload import blamed, stdout_spared
@@ -38,8 +38,6 @@ WARM_UP = 3
 """Steps before anything is observed: they make what lives on, such as an optimizer's state."""
 
 CAST = ("tf32", "bf16", "fp16", "fp8")
-
-Say = Callable[[str], None]
 
 
 def treat(
@@ -60,21 +58,26 @@ def treat(
     effort = effort or (CPU_STEP_EFFORT if subject.device == "cpu" else CUDA_STEP_EFFORT)
     allowed = frozenset(allow)
     began_s = clock.now_s()
-    with preserved(subject.origin) as ours, stdout_spared(), patient_compiler(), rehearsals(target) as rehearse:
+    with ExitStack() as stack:
+        ours = stack.enter_context(preserved(subject.origin))
+        stack.enter_context(stdout_spared())
+        stack.enter_context(patient_compiler())
         for _ in range(WARM_UP):
             blamed(subject.run, "the step")
         say("examining the step as it is")
         looked = partial(examine, target=target, effort=effort, modes=sorted(allowed))
         exam = looked(lambda: subject.origin)
         say("computing what is right, in fp64 where that runs")
+        rehearse = stack.enter_context(rehearsals(target, at_once=subject.device != "cpu"))
         known = truth(subject)
+        if subject.device != "cpu":
+            rehearse(())  # so that it is there, and at rest, before anything is raced
         floor_s = partial(_compulsory_floor_s, exam)
-        bench = Bench(subject, clock, effort, known, rehearse, floor_s, ours.device_bytes, budget_s)
+        bench = Bench(subject, clock, effort, known, rehearse, floor_s, ours.device_bytes, budget_s, say)
         search = Search(
             bench,
             exam,
             lambda: _examined(subject, looked),
-            say,
             tuple(TREATMENTS.values()),
             allowed,
             began_s + budget_s,

@@ -24,6 +24,9 @@ NO_FASTER = "no faster"
 Rehearse = Callable[[Plan], str | None]
 """Tries a plan where it can do no harm, and says what went wrong."""
 
+Say = Callable[[str], None]
+"""To whoever waits: what is being done."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -66,12 +69,15 @@ class Bench:
     """On the device, for as long as the subject is treated: the copy of what it was."""
     patience_s: float = inf
     """How long a first step may take, in which a compiler compiles."""
+    say: Say = lambda _: None
 
 
 def trial(bench: Bench, plan: Plan) -> Trial:
     """Afterwards the subject is as it was before; whatever fails is the reason, and ^C passes through."""
-    if any(dose.treatment.risky for dose in plan) and (said := bench.rehearse(plan)) is not None:
-        return Trial(plan, f"failed when rehearsed: {said}")
+    if any(dose.treatment.risky for dose in plan):
+        bench.say("  rehearsing it in a process of its own")
+        if (said := bench.rehearse(plan)) is not None:
+            return Trial(plan, f"failed when rehearsed: {said}")
     turn, pools = None, private_pools(bench.subject.device)
     began_s = bench.clock.now_s()
     try:
@@ -88,6 +94,7 @@ def trial(bench: Bench, plan: Plan) -> Trial:
 def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], became_s: float) -> Trial:
     subject = bench.subject
     ready_s = became_s + _first_step_s(bench)
+    bench.say("  racing")
     with preserved(subject.origin):
         ran = raced(bench, turn, clear=CLEAR)
         reason = _why_not(ran, bench.floor_s(plan))
@@ -95,6 +102,7 @@ def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], became
             reason = f"{NO_FASTER}: the same kernels run"
     if reason is not None:
         return Trial(plan, reason, ran)
+    bench.say("  checking its numbers")
     found = verified(subject, bench.truth, plan)
     if not found.passed:
         return Trial(plan, f"other numbers: {found.reason}", ran, found)
