@@ -2,17 +2,20 @@
 
     python benchmarks/treat_plan.py bert_large fused-optimizer,compile-regions,whole-step-graph
     python benchmarks/treat_plan.py llama_decode_eager compile-tuned,whole-step-graph --no-check
+    python benchmarks/treat_plan.py gpt2 compile --set triton.mix_order_reduction=False
 
-For looking into what `gobrrr treat` would find by itself, in a fraction of its time.
+For looking into what `gobrrr treat` would find by itself, in a fraction of its time, and what the compiler could do.
 """
 
 import argparse
 import re
+from ast import literal_eval
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+from torch._inductor import config
 from torch.profiler import ProfilerActivity, profile
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
@@ -71,6 +74,7 @@ def main() -> None:
     parser.add_argument("workload", help="a factory of benchmarks/workloads.py, or FILE.py:NAME")
     parser.add_argument("plan", help="treatments, by comma; `none` for the step as it is")
     parser.add_argument("--no-check", action="store_true", help="time only")
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="of torch._inductor.config")
     options = parser.parse_args()
     target = options.workload if ":" in options.workload else f"{WORKLOADS}:{options.workload}"
     subject = subject_of(load_factory(target))
@@ -78,7 +82,8 @@ def main() -> None:
     names = [name for name in options.plan.split(",") if name != "none"]
     doses = [Dose(TREATMENTS[name], sites(name, subject)) for name in names]
     plan = tuple(sorted(doses, key=lambda dose: dose.treatment.stage))
-    with preserved(subject.origin) as ours, patient_compiler():
+    chosen = {name: literal_eval(value) for name, _, value in (one.partition("=") for one in options.set)}
+    with preserved(subject.origin) as ours, patient_compiler(), config.patch(chosen):
         for _ in range(3):
             subject.run()
         known = None if options.no_check else truth(subject)
@@ -89,9 +94,8 @@ def main() -> None:
         low, high = times.interval_s.low, times.interval_s.high
         shown = f"{units.seconds(times.step_s, 4)} ({units.seconds(low, 4)} to {units.seconds(high, 4)})"
         memory = units.capacity(peak_bytes(subject, ours.device_bytes))
-        print(
-            f"{options.workload} {options.plan}: {shown}, first step {units.seconds(times.warm_up.first_s)}, {memory}"
-        )
+        named = " ".join((options.workload, options.plan, *options.set))
+        print(f"{named}: {shown}, first step {units.seconds(times.warm_up.first_s)}, {memory}")
         ran = kernels(subject.run, device)
         busy_s, number = (sum(column) for column in zip(*ran.values(), strict=True)) if ran else (0.0, 0)
         print(f"{number} kernels, {units.seconds(busy_s, 4)}")
