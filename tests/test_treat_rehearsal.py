@@ -1,8 +1,13 @@
 """A plan is tried in a process of its own first, and what goes wrong there is said in a line."""
 
 from textwrap import dedent
+from types import SimpleNamespace
+
+import pytest
+import torch
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
+from gobrrr.treat.memory import has_room_for_two
 from gobrrr.treat.rehearsal import is_a_file, rehearsals, rehearser
 from gobrrr.treat.treatment import TREATMENTS, Dose
 
@@ -40,6 +45,13 @@ def test_who_begins_and_fails_is_heard_when_asked_and_not_before(tmp_path):
     (tmp_path / "mine.py").write_text(MADE + "raise SystemExit('cannot go on')\n")
     with rehearsals(f"{tmp_path / 'mine.py'}:made", at_once=True) as rehearse:
         assert "cannot go on" in rehearse(())
+
+
+@pytest.mark.parametrize(("device", "filled", "room"), [("cuda:0", 24, True), ("cuda:0", 26, False), ("cpu", 0, False)])
+def test_nobody_begins_early_on_a_device_that_the_step_may_fill(monkeypatch, device, filled, room):
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: filled)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=100))
+    assert has_room_for_two(device) is room
 
 
 def test_what_fails_is_said_and_this_process_lives_on(tmp_path):

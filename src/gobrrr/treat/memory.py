@@ -34,6 +34,17 @@ def peak_bytes(subject: Subject, ours_bytes: int = 0, others: Container[Pool] = 
     return allocated + captured - kept.device_bytes - ours_bytes
 
 
+def has_room_for_two(device: str) -> bool:
+    """Another process may make the same workload while this one computes it in fp64, in twice the memory with a copy
+    beside: so far not a quarter of the device was filled.
+    """
+    if not device.startswith("cuda"):
+        return False
+    import torch
+
+    return 4 * int(torch.cuda.max_memory_reserved(device)) <= torch.cuda.get_device_properties(device).total_memory
+
+
 def private_pools(device: str) -> dict[Pool, int]:
     """Of captured graphs: the bytes of each that no tensor holds."""
     if not device.startswith("cuda"):

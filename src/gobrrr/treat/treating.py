@@ -20,7 +20,7 @@ from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort
 from gobrrr.treat.advice import advised
 from gobrrr.treat.compiling import patient_compiler
-from gobrrr.treat.memory import peak_bytes
+from gobrrr.treat.memory import has_room_for_two, peak_bytes
 from gobrrr.treat.outcome import Kept, NotTried, Prescription, Rejected, Treated
 from gobrrr.treat.prescription import fingerprint_of, prescribed
 from gobrrr.treat.rehearsal import rehearsals
@@ -68,9 +68,10 @@ def treat(
         looked = partial(examine, target=target, effort=effort, modes=sorted(allowed))
         exam = looked(lambda: subject.origin)
         say("computing what is right, in fp64 where that runs")
-        rehearse = stack.enter_context(rehearsals(target, at_once=subject.device != "cpu"))
+        meanwhile = has_room_for_two(subject.device)
+        rehearse = stack.enter_context(rehearsals(target, at_once=meanwhile))
         known = truth(subject)
-        if subject.device != "cpu":
+        if meanwhile:
             rehearse(())  # so that it is there, and at rest, before anything is raced
         floor_s = partial(_compulsory_floor_s, exam)
         bench = Bench(subject, clock, effort, known, rehearse, floor_s, ours.device_bytes, budget_s, say)
