@@ -23,11 +23,12 @@ from gobrrr import units
 from gobrrr.timing.clock import DeviceClock
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, time_steps
-from gobrrr.treat.compiling import patient_compiler
+from gobrrr.treat.compiling import FOR_GPUS, patient_compiler
 from gobrrr.treat.memory import peak_bytes
 from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose
 from gobrrr.treat.treatments.compile_regions import regions
+from gobrrr.treat.treatments.compile_tuned import TUNED
 from gobrrr.treat.treatments.merged_projections import AND, sharing_input
 from gobrrr.treat.treatments.padded_products import is_odd
 from gobrrr.treat.verify import truth, verified
@@ -83,6 +84,8 @@ def main() -> None:
     doses = [Dose(TREATMENTS[name], sites(name, subject)) for name in names]
     plan = tuple(sorted(doses, key=lambda dose: dose.treatment.stage))
     chosen = {name: literal_eval(value) for name, _, value in (one.partition("=") for one in options.set)}
+    if owned := chosen.keys() & {*FOR_GPUS, *TUNED, "split_reductions"}:
+        parser.error(f"treatments set {', '.join(sorted(owned))} themselves")
     with preserved(subject.origin) as ours, patient_compiler(), config.patch(chosen):
         for _ in range(3):
             subject.run()

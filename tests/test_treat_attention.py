@@ -151,6 +151,17 @@ def test_keys_joined_to_nothing_are_read_where_they_are_unless_somebody_could_te
     torch.testing.assert_close(result, attends(*given))
 
 
+def test_a_size_that_only_the_data_tell_is_asked_nothing():
+    def joins(x):
+        return torch.cat([x[x > 0], x.flatten()]).sum()
+
+    x = torch.randn(4, 8)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        result = torch.compile(joins, backend=eager_after(read_in_place), fullgraph=True)(x)
+    torch.compiler.reset()
+    torch.testing.assert_close(result, joins(x))
+
+
 @pytest.mark.parametrize(("keys", "split"), [(FEW_KEYS, False), (FEW_KEYS + 1, True), (0, True)])
 def test_a_sum_over_few_keys_stays_one_kernel(keys, split):
     def attends(q, k):

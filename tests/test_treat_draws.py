@@ -1,6 +1,7 @@
 """Random numbers of compiled code: which ones are drawn, whichever kernel draws them."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,11 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.treat.compiling import patient_compiler
-from gobrrr.treat.draws import AT_ONCE, beginning, drawn_by_four
+from gobrrr.treat.compiling import begun_early_and_waiting, generated_otherwise, patient_compiler
+from gobrrr.treat.draws import AT_ONCE, beginning
 from gobrrr.treat.edit import swap_off, swap_on
 
 Draw = Callable[[int, int], tuple[torch.Tensor, torch.Tensor]]
+
+WAIT, LAUNCH = "tl.extra.cuda.gdc_wait()", "tl.extra.cuda.gdc_launch_dependents()"
 
 ALONG, ACROSS = (sympy.Symbol(name, integer=True, nonnegative=True) for name in ("along", "across"))
 
@@ -37,24 +40,53 @@ def test_a_place_that_bends_along_its_row_shares_no_draw() -> None:
     assert beginning(ALONG + 768 * sympy.floor(ALONG / 64), ALONG) is None
 
 
-def test_inductor_writes_random_numbers_in_two_methods_of_their_classes_and_gets_them_back() -> None:
-    from torch._inductor.codegen.triton import TritonKernelOverrides, TritonOverrides
+def test_inductor_writes_kernels_by_methods_of_its_classes_and_gets_them_back() -> None:
+    from torch._inductor.codegen.triton import TritonKernel, TritonKernelOverrides, TritonOverrides
     from torch.compiler import config
 
-    def there() -> tuple[object, object, str]:
+    def there() -> tuple[object, ...]:
         index_expr, rand = vars(TritonKernelOverrides)["index_expr"], vars(TritonOverrides)["rand"]
         assert isinstance(index_expr, classmethod)
         assert isinstance(rand, staticmethod)
-        return index_expr, rand, config.cache_key_tag
+        return index_expr, rand, vars(TritonKernel)["_filter_pdl"], config.cache_key_tag
 
     before = there()
-    first, second = swap_on(drawn_by_four()), swap_on(drawn_by_four())
+    first, second = swap_on(generated_otherwise()), swap_on(generated_otherwise())
     during = there()
     assert all(one != other for one, other in zip(before, during, strict=True))
     swap_off(first)
     assert there() == during
     swap_off(second)
     assert there() == before
+
+
+@pytest.mark.parametrize(
+    "written", [[], ["tmp0 = tl.load(x)", WAIT, LAUNCH, "tmp1 = tl.load(y)", WAIT, LAUNCH, "store"]]
+)
+@pytest.mark.parametrize("early", [True, False])
+def test_a_kernel_that_begins_early_waits_before_it_touches_anything(written: list[str], early: bool) -> None:  # noqa: FBT001 (a parameter of the test)
+    from torch._inductor.codegen.triton import TritonKernel
+    from torch._inductor.utils import IndentedBuffer
+
+    kernel = SimpleNamespace(GDC_WAIT=WAIT, GDC_LAUNCH=LAUNCH, _enable_pdl_codegen=lambda: early)
+    code = IndentedBuffer()
+    code.writelines(written)
+    edits = swap_on([begun_early_and_waiting()])
+    try:
+        vars(TritonKernel)["_filter_pdl"](kernel, code)
+    finally:
+        swap_off(edits)
+    lines = code.getvalue().splitlines()
+    assert lines.count(LAUNCH) == min(1, written.count(LAUNCH))
+    assert lines.count(WAIT) == (1 if early or written else 0)
+    assert not early or lines[0] == WAIT
+
+
+def test_inductor_calls_waiting_and_launching_so() -> None:
+    from torch._inductor.codegen.triton import TritonKernel
+
+    assert (TritonKernel.GDC_WAIT, TritonKernel.GDC_LAUNCH) == (WAIT, LAUNCH)
+    assert callable(TritonKernel._enable_pdl_codegen)
 
 
 def philox(seed: int, count: int) -> np.ndarray:
@@ -96,19 +128,21 @@ def by_themselves(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def in_columns(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
     drawn = torch.rand(rows, columns, device="cuda")
-    return drawn, drawn.sum(0)
+    return drawn, (drawn + torch.arange(rows, device="cuda")[:, None]).sum(0)
 
 
 def turned(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Read beside what lies the other way: in blocks of two dimensions."""
     drawn = torch.rand(rows, columns, device="cuda")
-    return drawn, drawn.t().contiguous() + 1
+    other = torch.arange(rows * columns, device="cuda").reshape(columns, rows)
+    return drawn, (drawn.t() + other.sin()).contiguous()
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("draw", [in_rows, by_themselves, in_columns, turned])
 @pytest.mark.parametrize(("rows", "columns"), [(512, 768), (64, 4096), (33, 770), (8192, 4), (5, 3), (1, 1)])
 def test_each_place_gets_its_own_word_of_philox(draw: Draw, rows: int, columns: int) -> None:
-    edits = swap_on(drawn_by_four())
+    edits = swap_on(generated_otherwise())
     try:
         torch.compiler.reset()
         with patient_compiler():
@@ -127,22 +161,34 @@ def test_each_place_gets_its_own_word_of_philox(draw: Draw, rows: int, columns: 
 
 @pytest.mark.gpu
 def test_what_is_recomputed_for_a_gradient_drops_what_was_dropped() -> None:
+    """By rows on the way there, and by columns, for the scale's gradient, on the way back."""
     from torch.utils.checkpoint import checkpoint
 
-    def dropped(x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.dropout(x, 0.5).sin()
+    torch.manual_seed(7)
+    columns = 768
+    x, scale, weights = (torch.rand(size, device="cuda") + 0.5 for size in ((512, columns), (columns,), (512, columns)))
 
-    def step(x: torch.Tensor) -> torch.Tensor:
-        return checkpoint(dropped, x, use_reentrant=False)
+    def normed(kept: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.layer_norm(kept * scale, (columns,))
 
-    x = torch.rand(512, 770, device="cuda", requires_grad=True)
-    edits = swap_on(drawn_by_four())
+    def dropped(x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        kept = torch.nn.functional.dropout(x, 0.5)
+        return kept, normed(kept, scale)
+
+    def step(x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return checkpoint(dropped, x, scale, use_reentrant=False)
+
+    given = x.requires_grad_(), scale.requires_grad_()
+    edits = swap_on(generated_otherwise())
     try:
         torch.compiler.reset()
         with patient_compiler():
-            y = torch.compile(step)(x)
-            (gradient,) = torch.autograd.grad(y.sum(0).square().sum(), x)
+            kept, found = torch.compile(step)(*given)
+            gradients = torch.autograd.grad((found * weights).sum(), given)
     finally:
         swap_off(edits)
-    assert 0.45 < (y != 0).float().mean() < 0.55
-    assert torch.equal(gradient != 0, y != 0)
+    is_kept = (kept != 0).float()
+    assert 0.45 < is_kept.mean() < 0.55
+    expected = torch.autograd.grad((normed(x * is_kept * 2, scale) * weights).sum(), given)
+    for one, other in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)

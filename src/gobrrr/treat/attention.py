@@ -119,19 +119,28 @@ def read_in_place(graph: "Graph") -> None:
 
     attending = set(attention_nodes(graph))
     for node in graph.find_nodes(op="call_function", target=torch.cat):
+        if not node.users or not attending.issuperset(node.users) or _changes_before_read(node):
+            continue
         part = _only_part(node)
-        if part is not None and node.users and attending.issuperset(node.users) and not _changes_before_read(node):
+        if part is not None:
             node.replace_all_uses_with(part)
             graph.erase_node(node)
 
 
 def _only_part(joined: "Node") -> "Node | None":
-    """What is joined to nothing."""
-    parts = [one for one in argument(joined, 0, "tensors") if known(one) is None or known(one).numel()]
+    """What is joined to nothing, where all sizes are known."""
+    parts = [one for one in argument(joined, 0, "tensors") if not _is_empty(known(one))]
     if len(parts) != 1 or known(parts[0]) is None:
         return None
     whole, part = known(joined), known(parts[0])
-    return parts[0] if (whole.shape, whole.dtype) == (part.shape, part.dtype) else None
+    sizes = (*whole.shape, *part.shape)
+    alike = all(isinstance(size, int) for size in sizes) and (whole.shape, whole.dtype) == (part.shape, part.dtype)
+    return parts[0] if alike else None
+
+
+def _is_empty(tensor: Any) -> bool:
+    """For certain: a size that only the data tell is asked nothing."""
+    return tensor is not None and any(isinstance(size, int) and size == 0 for size in tensor.shape)
 
 
 def _changes_before_read(node: "Node") -> bool:

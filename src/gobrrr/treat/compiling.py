@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
 from gobrrr.treat.attention import argument, attention_heard, attention_nodes, known, read_in_place, set_argument
+from gobrrr.treat.draws import drawn_by_four
 from gobrrr.treat.edit import Edit, attribute, shared
 from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
 from gobrrr.treat.observe import idle_optimizers
@@ -189,12 +190,15 @@ COMBINED = {"combo_kernels": True, "combo_kernels_pointwise_only": True}
 """Short kernels that wait for the same are launched as one: casts of weights, copies, counters."""
 
 
+FOR_GPUS = {**COMBINED, "online_softmax": False}
+"""And a softmax of a long row takes two passes: the second one finds the row in the cache, and both together take one
+exponential an element, where a single pass takes two.
+"""
+
+
 def for_gpus(graph: "torch.fx.Graph") -> dict[str, Any]:
-    """A softmax of a long row in two passes: the second one finds the row in the cache, and both together take one
-    exponential an element, where a single pass takes two.
-    """
     devices = {str(getattr(known(node), "device", "cpu")) for node in graph.nodes}
-    return {} if devices == {"cpu"} else {**COMBINED, "online_softmax": False}
+    return {} if devices == {"cpu"} else FOR_GPUS
 
 
 def inductor_after(*passes: Pass, options: Options = for_gpus) -> Callable[..., Any]:
@@ -222,6 +226,31 @@ def written(tensor: "torch.Tensor") -> "torch.Tensor":
     from torch._inductor.test_operators import realize
 
     return realize(tensor)
+
+
+def generated_otherwise() -> Iterator[Edit]:
+    """How Inductor writes kernels, changed in whatever is compiled from now on, and kept apart from what was before."""
+    from torch.compiler import config
+
+    yield from drawn_by_four()
+    yield begun_early_and_waiting()
+    yield shared(config, "cache_key_tag", f"{config.cache_key_tag} gobrrr".strip())
+
+
+def begun_early_and_waiting() -> Edit:
+    """Begun before the last one has ended, a kernel waits for that before it touches anything. Inductor would let it
+    read what the last one does not write; but where that one, as a fill, waits for nobody, who wrote it may still run.
+    """
+    from torch._inductor.codegen.triton import TritonKernel
+
+    filtered = vars(TritonKernel)["_filter_pdl"]
+
+    def waiting(kernel: Any, code: Any) -> None:
+        if kernel._enable_pdl_codegen():  # noqa: SLF001
+            code._lines.insert(0, kernel.GDC_WAIT)  # noqa: SLF001 (of all that are there the first one stays)
+        filtered(kernel, code)
+
+    return shared(TritonKernel, "_filter_pdl", waiting)
 
 
 HEAD_START_CYCLES = 4_000_000

@@ -18,13 +18,10 @@ AT_ONCE = 4
 
 
 def drawn_by_four() -> Iterator[Edit]:
-    """In whatever is compiled from now on; kept apart from what was compiled before, which drew other numbers."""
     from torch._inductor.codegen.triton import TritonKernelOverrides, TritonOverrides
-    from torch.compiler import config
 
     yield shared(TritonKernelOverrides, "index_expr", classmethod(_placed(vars(TritonKernelOverrides)["index_expr"])))
     yield shared(TritonOverrides, "rand", staticmethod(_rand))
-    yield shared(config, "cache_key_tag", f"{config.cache_key_tag} drawn by four".strip())
 
 
 def _placed(index_expr: Any) -> Any:
@@ -43,7 +40,7 @@ def _rand(seed: Any, place: Any) -> str:
     import torch
     from torch._inductor.virtualized import V
 
-    kernel, begins = V.kernel, _row_begins(place)
+    kernel, begins = V.kernel, _row_begins(place) if _is_one(seed) else None
     number, *four = (str(kernel.cse.newvar(dtype=torch.float32, shape=place.shape)) for _ in range(1 + AT_ONCE))
     first, second, third, fourth = four
 
@@ -71,12 +68,22 @@ def _rand(seed: Any, place: Any) -> str:
     return number
 
 
+def _is_one(seed: Any) -> bool:
+    """And not as many as there are elements, as one that was kept for a gradient may be read."""
+    return all(size == "1" for size in seed.shape or ())
+
+
 def _row_begins(place: Any) -> Any:
-    """The place of the first element of a row, if the blocks of this kernel are made of rows."""
+    """The place of the first element of a row, if the blocks of this kernel are made of rows, and begin where their
+    offset says: those that share a row, or stand for a part of one, do not.
+    """
+    from torch._inductor.codegen.simd import IterationRangesRoot
     from torch._inductor.virtualized import V
 
     kernel = V.kernel
     if not hasattr(place, "stands_for") or place.shape != tuple(kernel.dense_size_list()):
+        return None
+    if kernel.cooperative_reduction or type(_last(kernel)) is not IterationRangesRoot:
         return None
     expr = kernel.prepare_indexing(place.stands_for)
     entries = kernel.range_tree_nodes.items()

@@ -36,13 +36,14 @@ def peak_bytes(subject: Subject, ours_bytes: int = 0, others: Container[Pool] = 
 
 def has_room_for_two(device: str) -> bool:
     """Another process may make the same workload while this one computes it in fp64, in twice the memory with a copy
-    beside: so far not a quarter of the device was filled.
+    beside: three times what it ever held is free.
     """
     if not device.startswith("cuda"):
         return False
     import torch
 
-    return 4 * int(torch.cuda.max_memory_reserved(device)) <= torch.cuda.get_device_properties(device).total_memory
+    free, _ = torch.cuda.mem_get_info(device)
+    return 3 * int(torch.cuda.max_memory_reserved(device)) <= free
 
 
 def private_pools(device: str) -> dict[Pool, int]:

@@ -20,20 +20,20 @@ from typing import IO, Any
 
 from gobrrr.treat.memory import released
 from gobrrr.treat.treatment import Plan
-from gobrrr.treat.trial import Rehearse, said_by
+from gobrrr.treat.trial import said_by
 
 STEPS = 3
 LONGEST_S = 600.0
 
 
 @contextmanager
-def rehearsals(target: str, most_s: float = LONGEST_S, *, at_once: bool = False) -> Iterator[Rehearse]:
+def rehearsals(target: str, most_s: float = LONGEST_S, *, at_once: bool = False) -> Iterator[Callable[..., str | None]]:
     """Of a workload; one that another process cannot make is not rehearsed.
 
     That process takes a while to make it: `at_once` it begins before it is asked, where it will be.
     """
     if not is_a_file(target):
-        yield lambda _plan: None
+        yield lambda *_: None
         return
     with TemporaryFile("w+") as errors:
         understudy = Understudy(target, most_s, errors)
@@ -54,10 +54,10 @@ class Understudy:
     errors: IO[str]
     _process: "subprocess.Popen[str] | None" = None
 
-    def rehearse(self, plan: Plan) -> str | None:
+    def rehearse(self, plan: Plan, most_s: float | None = None) -> str | None:
         """What went wrong."""
-        process = self.begin()
-        timer = Timer(self.most_s, process.kill)
+        process, most_s = self.begin(), most_s or self.most_s
+        timer = Timer(most_s, process.kill)
         timer.start()
         try:
             answer = self._asked(plan)
@@ -66,7 +66,7 @@ class Understudy:
             timer.cancel()
         if answer is not None:
             self.end()
-        return f"not done after {self.most_s:.0f} s" if timed_out and answer is not None else answer
+        return f"not done after {most_s:.0f} s" if timed_out and answer is not None else answer
 
     def begin(self) -> "subprocess.Popen[str]":
         """Unless it has begun."""

@@ -39,6 +39,9 @@ WARM_UP = 3
 
 CAST = ("tf32", "bf16", "fp16", "fp8")
 
+WAIT = 0.2
+"""Of the budget, for a second process to have made the workload."""
+
 
 def treat(
     factory: Callable[[], Any],
@@ -72,7 +75,7 @@ def treat(
         rehearse = stack.enter_context(rehearsals(target, at_once=meanwhile))
         known = truth(subject)
         if meanwhile:
-            rehearse(())  # so that it is there, and at rest, before anything is raced
+            rehearse((), WAIT * budget_s)  # so that it is there and at rest, or ended, before anything is raced
         floor_s = partial(_compulsory_floor_s, exam)
         bench = Bench(subject, clock, effort, known, rehearse, floor_s, ours.device_bytes, budget_s, say)
         search = Search(

@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.compiling import compiled, inductor_after
-from gobrrr.treat.draws import drawn_by_four
+from gobrrr.treat.compiling import compiled, generated_otherwise, inductor_after
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import fit_to_compile, fused_forecast, is_compiled
 from gobrrr.treat.subject import Subject
@@ -28,8 +27,10 @@ REPEATS = 2
     group="fusion",
     compiles=True,
     by_hand="""
-    for block in model.layers:  # each on its own: one compilation serves all, and attention stays whole
-        block.compile()
+    # each on its own: one compilation serves all, and attention stays whole; the options are for a GPU
+    options = {"combo_kernels": True, "combo_kernels_pointwise_only": True, "online_softmax": False}
+    for block in model.layers:
+        block.compile(options=options)
     """,
 )
 class CompileRegions:
@@ -46,7 +47,7 @@ class CompileRegions:
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         backend = inductor_after()  # one for all, or nothing that is compiled serves a second block
         if subject.device != "cpu":
-            yield from drawn_by_four()
+            yield from generated_otherwise()
         for site in sites:
             yield compiled(subject.module(site), backend=backend)
 

@@ -10,6 +10,7 @@ from gobrrr.treat.compiling import (
     Pass,
     as_eager,
     eager_attention,
+    generated_otherwise,
     inductor_after,
     kernels_timed_behind_a_head_start,
 )
@@ -46,7 +47,8 @@ FEW_KEYS = 2048
     # a product of one row written as (x * weight).sum(-1), and attention of one query by its definition: both then
     # fuse with what is around them
     options = {"max_autotune_pointwise": True, "triton.enable_pdl": True}
-    options |= {"combo_kernels": True, "combo_kernels_pointwise_only": True, "split_reductions": False}
+    options |= {"combo_kernels": True, "combo_kernels_pointwise_only": True}
+    options |= {"split_reductions": False}  # for up to 2048 keys
     torch.compile(step, options=options)
     """,
 )
@@ -73,14 +75,20 @@ class CompileTuned:
         calls = eager_attention(subject) if sites == WHOLE else None
         passes: list[Pass] = [as_eager(calls)] if calls else []
         yield kernels_timed_behind_a_head_start()
+        yield from generated_otherwise()
         backend = inductor_after(*passes, queries_spelled_out, rows_spelled_out, options=tuned)
         yield from compiled_sites(subject, sites, backend)
 
 
 def tuned(graph: "Graph") -> dict[str, Any]:
     keys = [known(argument(node, 1, "key")) for node in attention_nodes(graph)]
-    few = bool(keys) and all(one is not None and one.shape[-2] <= FEW_KEYS for one in keys)
-    return {**TUNED, "split_reductions": not few}
+    return {**TUNED, "split_reductions": not keys or not all(map(_are_few, keys))}
+
+
+def _are_few(keys: Any) -> bool:
+    """And their number is known."""
+    number = None if keys is None else keys.shape[-2]
+    return isinstance(number, int) and number <= FEW_KEYS
 
 
 def is_narrow(op: Op) -> bool:

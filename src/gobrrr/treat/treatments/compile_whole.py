@@ -10,8 +10,15 @@ from typing import Any
 from gobrrr.treat.attention import made_one_call, masks_named
 from gobrrr.treat.bookkeeping import books_kept, of_the_step
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.compiling import Pass, as_eager, compiled, compiled_step, eager_attention, inductor_after
-from gobrrr.treat.draws import drawn_by_four
+from gobrrr.treat.compiling import (
+    Pass,
+    as_eager,
+    compiled,
+    compiled_step,
+    eager_attention,
+    generated_otherwise,
+    inductor_after,
+)
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import fit_to_compile, fused_forecast
 from gobrrr.treat.subject import Subject
@@ -27,7 +34,8 @@ WHOLE = ("step",)
     group="fusion",
     compiles=True,
     by_hand="""
-    @torch.compile  # with the loss: of the model's output, what nobody reads is not computed
+    # with the loss: of the model's output, what nobody reads is not computed; the options are for a GPU
+    @torch.compile(options={"combo_kernels": True, "combo_kernels_pointwise_only": True, "online_softmax": False})
     def forward(batch):
         return loss_of(model(batch))
     """,
@@ -45,7 +53,7 @@ class CompileWhole:
         passes: list[Pass] = [as_eager(calls)] if calls else []
         backend = inductor_after(made_one_call, masks_named, *passes)
         if subject.device != "cpu":
-            yield from drawn_by_four()
+            yield from generated_otherwise()
         yield from compiled_sites(subject, sites, backend)
 
 
