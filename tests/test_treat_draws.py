@@ -51,7 +51,8 @@ def test_inductor_writes_kernels_by_methods_of_its_classes_and_gets_them_back() 
         return index_expr, rand, vars(TritonKernel)["_filter_pdl"], config.cache_key_tag
 
     before = there()
-    first, second = swap_on(generated_otherwise()), swap_on(generated_otherwise())
+    assert not list(generated_otherwise("cpu"))
+    first, second = swap_on(generated_otherwise("cuda")), swap_on(generated_otherwise("cuda"))
     during = there()
     assert all(one != other for one, other in zip(before, during, strict=True))
     swap_off(first)
@@ -142,7 +143,7 @@ def turned(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("draw", [in_rows, by_themselves, in_columns, turned])
 @pytest.mark.parametrize(("rows", "columns"), [(512, 768), (64, 4096), (33, 770), (8192, 4), (5, 3), (1, 1)])
 def test_each_place_gets_its_own_word_of_philox(draw: Draw, rows: int, columns: int) -> None:
-    edits = swap_on(generated_otherwise())
+    edits = swap_on(generated_otherwise("cuda"))
     try:
         torch.compiler.reset()
         with patient_compiler():
@@ -179,7 +180,7 @@ def test_what_is_recomputed_for_a_gradient_drops_what_was_dropped() -> None:
         return checkpoint(dropped, x, scale, use_reentrant=False)
 
     given = x.requires_grad_(), scale.requires_grad_()
-    edits = swap_on(generated_otherwise())
+    edits = swap_on(generated_otherwise("cuda"))
     try:
         torch.compiler.reset()
         with patient_compiler():

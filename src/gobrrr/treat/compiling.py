@@ -197,8 +197,8 @@ exponential an element, where a single pass takes two.
 
 
 def for_gpus(graph: "torch.fx.Graph") -> dict[str, Any]:
-    devices = {str(getattr(known(node), "device", "cpu")) for node in graph.nodes}
-    return {} if devices == {"cpu"} else FOR_GPUS
+    devices = (str(getattr(known(node), "device", "")) for node in graph.nodes)
+    return FOR_GPUS if any(device.startswith("cuda") for device in devices) else {}
 
 
 def inductor_after(*passes: Pass, options: Options = for_gpus) -> Callable[..., Any]:
@@ -228,8 +228,12 @@ def written(tensor: "torch.Tensor") -> "torch.Tensor":
     return realize(tensor)
 
 
-def generated_otherwise() -> Iterator[Edit]:
-    """How Inductor writes kernels, changed in whatever is compiled from now on, and kept apart from what was before."""
+def generated_otherwise(device: str) -> Iterator[Edit]:
+    """How Inductor writes kernels for a GPU, changed in whatever is compiled from now on, and kept apart from what was
+    before.
+    """
+    if not device.startswith("cuda"):
+        return
     from torch.compiler import config
 
     yield from drawn_by_four()

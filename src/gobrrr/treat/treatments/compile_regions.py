@@ -46,8 +46,7 @@ class CompileRegions:
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         backend = inductor_after()  # one for all, or nothing that is compiled serves a second block
-        if subject.device != "cpu":
-            yield from generated_otherwise()
+        yield from generated_otherwise(subject.device)
         for site in sites:
             yield compiled(subject.module(site), backend=backend)
 

@@ -75,7 +75,7 @@ class CompileTuned:
         calls = eager_attention(subject) if sites == WHOLE else None
         passes: list[Pass] = [as_eager(calls)] if calls else []
         yield kernels_timed_behind_a_head_start()
-        yield from generated_otherwise()
+        yield from generated_otherwise(subject.device)
         backend = inductor_after(*passes, queries_spelled_out, rows_spelled_out, options=tuned)
         yield from compiled_sites(subject, sites, backend)
 

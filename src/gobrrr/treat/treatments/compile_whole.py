@@ -52,8 +52,7 @@ class CompileWhole:
         calls = eager_attention(subject) if sites == WHOLE else None
         passes: list[Pass] = [as_eager(calls)] if calls else []
         backend = inductor_after(made_one_call, masks_named, *passes)
-        if subject.device != "cpu":
-            yield from generated_otherwise()
+        yield from generated_otherwise(subject.device)
         yield from compiled_sites(subject, sites, backend)
 
 
