@@ -189,7 +189,6 @@ Options = Callable[["torch.fx.Graph"], dict[str, Any]]
 COMBINED = {"combo_kernels": True, "combo_kernels_pointwise_only": True}
 """Short kernels that wait for the same are launched as one: casts of weights, copies, counters."""
 
-
 FOR_GPUS = {**COMBINED, "online_softmax": False}
 """And a softmax of a long row takes two passes: the second one finds the row in the cache, and both together take one
 exponential an element, where a single pass takes two.

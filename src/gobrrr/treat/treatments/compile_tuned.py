@@ -34,7 +34,9 @@ And a kernel begins before the last one has ended, where a device can do that: h
 """
 
 FEW_KEYS = 2048
-"""Up to which a sum over keys is one kernel: in parts it is shorter by less than the second kernel, which adds them."""
+"""Up to which a sum over keys is one kernel: in parts it is shorter by less than the second kernel, which adds them. So
+many are as far as it was measured: on an H200 a token then took 1.245 ms, and 1.275 in parts.
+"""
 
 
 @treatment(
@@ -46,10 +48,9 @@ FEW_KEYS = 2048
     by_hand="""
     # a product of one row written as (x * weight).sum(-1), and attention of one query by its definition: both then
     # fuse with what is around them
-    options = {"max_autotune_pointwise": True, "triton.enable_pdl": True}
-    options |= {"combo_kernels": True, "combo_kernels_pointwise_only": True}
+    options = {"max_autotune_pointwise": True, "combo_kernels": True, "combo_kernels_pointwise_only": True}
     options |= {"split_reductions": False}  # for up to 2048 keys
-    torch.compile(step, options=options)
+    torch.compile(step, options=options)  # triton.enable_pdl is left to gobrrr: kernels may not wait for each other
     """,
 )
 class CompileTuned:
