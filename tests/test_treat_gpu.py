@@ -115,6 +115,30 @@ def test_a_search_finds_no_other_numbers_where_only_the_step_went_on():
     assert not [one.reason for one in found.rejected if "other numbers" in one.reason]
 
 
+def test_gradients_that_the_untreated_step_has_left_in_a_race_are_no_fault_of_the_captured_one():
+    layer, x = torch.nn.Linear(64, 64).cuda(), torch.randn(16, 64, device="cuda")
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-2)
+
+    def step():
+        optimizer.zero_grad()
+        loss = layer(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    found = warm(step)
+    known, said = truth(found), []
+    turn = found.become((GRAPH,))
+    with preserved(found.origin):
+        turn.to_before()
+        for _ in range(3):
+            found.run()
+        turn.to_after()
+        found.run()
+    assert verified(found, known, found.plan, said.append).passed
+    assert not said, "by itself, and not as near as rounding might have moved it"
+
+
 def test_a_captured_step_needs_the_memory_that_the_step_needs():
     """A replay allocates nothing, and yet all of its memory is taken."""
     x = torch.randn(1 << 22, device="cuda")

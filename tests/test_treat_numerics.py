@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import T5Config
+from transformers.models.t5.modeling_t5 import T5Attention
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.errors import CannotDecide
@@ -132,6 +134,73 @@ def test_little_noise_on_purpose_is():
     assert not truth(subject_of(lambda: sums(torch.nn.Linear, 1e-3))).repeats
 
 
+class Skipped(torch.nn.Linear):
+    """Left out at random, as blocks are by stochastic depth."""
+
+    drop_prob = None
+
+    def forward(self, x):
+        return torch.nn.functional.dropout(super().forward(x), self.drop_prob, self.training)
+
+
+def skipped():
+    found = Skipped(8, 8)
+    found.drop_prob = 0.25
+    return found
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: torch.nn.Dropout(0.1),
+        skipped,
+        lambda: torch.nn.TransformerEncoderLayer(8, 2, 8),
+        lambda: torch.nn.LSTM(8, 8, num_layers=2, dropout=0.5),
+        lambda: T5Attention(T5Config(d_model=8, num_heads=2, d_kv=4)),
+    ],
+    ids=["dropout", "depth", "encoder", "lstm", "t5"],
+)
+def test_whichever_module_holds_a_rate_nothing_is_dropped_when_gradients_are_compared(made):
+    model = torch.nn.ModuleList([torch.nn.Linear(8, 8), made()])
+
+    def step():
+        found = model[1](model[0](torch.ones(4, 2, 8)))
+        loss = (found[0] if isinstance(found, tuple) else found).square().sum()
+        loss.backward()
+        return loss.detach()
+
+    known = known_of(step)
+    assert known.repeats
+    assert known.chances, "and it is random, when nobody compares"
+    assert any(not one["result0"].values.equal(known.chances[0]["result0"].values) for one in known.chances)
+
+
+@pytest.mark.parametrize("zeroed", [None, "before", "after", "by hand"])
+def test_gradients_are_what_a_step_makes_whatever_was_left_before_it(zeroed):
+    layer, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+    optimizer = torch.optim.SGD(layer.parameters())
+
+    def step():
+        if zeroed == "before":
+            optimizer.zero_grad()
+        if zeroed == "by hand":
+            for parameter in layer.parameters():
+                parameter.grad.zero_()
+        layer(x).square().sum().backward()
+        optimizer.step()
+        if zeroed == "after":
+            optimizer.zero_grad()
+
+    found = subject_of(lambda: step)
+    layer(x).square().sum().backward()
+    (first,) = gradients(found, INPUTS[:1])
+    left = [parameter.grad.normal_().clone() for parameter in layer.parameters()]
+    (other,) = gradients(found, INPUTS[:1])
+    assert set(first) == {"gradient of model.weight", "gradient of model.bias"}
+    assert all(first[name].values.equal(other[name].values) for name in first)
+    assert all(parameter.grad.equal(own) for parameter, own in zip(layer.parameters(), left, strict=True))
+
+
 class Kink(torch.nn.Module):
     """ReLUs around zero; the last one's input is the nearest."""
 
@@ -175,6 +244,30 @@ def test_no_two_shakes_are_alike_and_each_is_the_same_again():
 def test_the_same_where_rounding_could_not_is_one():
     found, known = kinked(nearest=0.001, treated="forgets_the_last")
     assert "gradient of model.weight: off" in verified(found, known, found.plan).reason
+
+
+def test_what_has_moved_the_step_is_not_taken_for_rounding():
+    """Shaken where it is now it lies as far from the truth as it does unshaken."""
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(64, 64), torch.randn(16, 64)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-2)
+
+    def step():
+        optimizer.zero_grad()
+        loss = layer(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    found = subject_of(lambda: step)
+    found.run()
+    known, said = truth(found), []
+    found.courses.append(Course(Dose(TREATMENTS["compile"], ()), []))
+    assert verified(found, known, found.plan, said.append).passed
+    assert not said
+    found.run()
+    assert not verified(found, known, found.plan, said.append).passed
+    assert "rounding alone" in said[0]
 
 
 # **** what there is to compare ****

@@ -76,6 +76,13 @@ def _each(
 
 
 def _gradients(subject: Subject) -> Observation:
+    """Without those that were there: between two trials they are of whichever step ran last."""
+    import torch
+
+    parameters = (parameter for model in subject.models.values() for parameter in model.parameters())
+    with torch.no_grad():
+        for left in [parameter.grad for parameter in parameters if parameter.grad is not None]:
+            left.zero_()  # and not taken away: a step may want to find some
     with idle_optimizers(subject):
         subject.step()
         return seen(
@@ -125,14 +132,20 @@ def _does_nothing(*_args: Any, **_kwargs: Any) -> None:
 
 @contextmanager
 def without_dropout(subject: Subject) -> Iterator[bool]:
-    """Dropout modules pass everything on; gives whether there are any that would not."""
+    """Nothing is dropped, whichever module holds the rate of it; gives whether anything would have been."""
+    modules = [module for _, module in subject.modules() if module.training]
+    rates = [attribute(module, name, 0.0) for module in modules for name in _rates(module)]
+    with _in_force(rates):
+        yield bool(rates)
+
+
+def _rates(module: "torch.nn.Module") -> list[str]:
+    """Numbers of its own: `p` of torch's kinds of dropout, `dropout`, `attention_dropout` or `drop_prob` of others."""
     from torch import nn
 
     kinds = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-    drops = [module for _, module in subject.modules() if isinstance(module, kinds)]
-    modules = [module for module in drops if module.training and module.p]
-    with _in_force([attribute(module, "p", 0.0) for module in modules]):
-        yield bool(modules)
+    numbers = [name for name, value in vars(module).items() if isinstance(value, float) and value]
+    return [name for name in numbers if "drop" in name or (name == "p" and isinstance(module, kinds))]
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], became
     if reason is not None:
         return Trial(plan, reason, ran)
     bench.say("  checking its numbers")
-    found = verified(subject, bench.truth, plan)
+    found = verified(subject, bench.truth, plan, bench.say)
     if not found.passed:
         return Trial(plan, f"other numbers: {found.reason}", ran, found)
     memory = peak_bytes(subject, bench.ours_bytes, others)

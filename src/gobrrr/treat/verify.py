@@ -81,11 +81,11 @@ def _repeats(subject: Subject, eager: Observation, watched: Watched) -> bool:
     return check(otherwise, eager, None, Numerics.SAME, None).passed
 
 
-def verified(subject: Subject, known: Truth, doses: Plan) -> Check:
+def verified(subject: Subject, known: Truth, doses: Plan, say: Callable[[str], None] = lambda _: None) -> Check:
     """The subject as it is treated now."""
     cls = max((dose.treatment.numerics for dose in doses), key=list(Numerics).index, default=Numerics.SAME)
     allowed = next((dose.treatment.allow for dose in reversed(doses) if dose.treatment.numerics is cls), None)
-    checks = [] if not known.repeats else list(_exactly(subject, known, cls, allowed))
+    checks = [] if not known.repeats else list(_exactly(subject, known, cls, allowed, say))
     if known.chances:
         chances = observed(subject, CHANCES, {})
         checks += [check_distribution(known.chances, chances, cls), _still_random(known.chances, chances, cls)]
@@ -93,7 +93,9 @@ def verified(subject: Subject, known: Truth, doses: Plan) -> Check:
     return wrong or max(checks, key=lambda one: one.worst_error or 0.0)
 
 
-def _exactly(subject: Subject, known: Truth, cls: Numerics, allowed: str | None) -> Iterator[Check]:
+def _exactly(
+    subject: Subject, known: Truth, cls: Numerics, allowed: str | None, say: Callable[[str], None]
+) -> Iterator[Check]:
     """Gradients below a graph, for what it captured keeps its own to itself; effects with it.
 
     Where one draw is off, it is asked what rounding alone would move there. One ReLU that is zero but for rounding, of
@@ -109,11 +111,18 @@ def _exactly(subject: Subject, known: Truth, cls: Numerics, allowed: str | None)
             judged = partial(check, eager, {**own, **effects}, right, cls, allowed)
             found = judged()
             if not found.passed and found.worst_error is not None and right is not None and allowed is None:
+                say(f"  computing what rounding alone would move ({found.reason})")
                 with subject.ended():
-                    found = _but_for_rounding(judged, found, _shaken(subject, draw, known.watched))
+                    if _still_right(subject, draw, known.watched, right):
+                        found = _but_for_rounding(judged, found, _shaken(subject, draw, known.watched))
             yield found
             if not found.passed:
                 return
+
+
+def _still_right(subject: Subject, draw: Draw, watched: Watched, right: Observation) -> bool:
+    """Shakes begin where the step is now, which has to be where the truth began: else they excuse whatever moved it."""
+    return any(agree(again, right) for again in exact(subject, (draw,), watched) or ())
 
 
 def _but_for_rounding(
