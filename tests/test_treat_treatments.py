@@ -19,6 +19,7 @@ from gobrrr.treat.edit import Edit, strided
 from gobrrr.treat.observe import flat
 from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
+from gobrrr.treat.treatments import sdpa_rewrite
 from gobrrr.treat.treatments.sdpa_rewrite import calling_attention
 from gobrrr.treat.verify import truth, verified
 from gobrrr.workload import Workload
@@ -241,6 +242,17 @@ def test_attention_that_is_one_call_is_not_rewritten_whatever_torch_computes_it_
     assert calling_attention(found) >= {"model:0", "model:2.called"}
     assert calling_attention(found).isdisjoint({"model:1", "model:2", "model:3"})
     assert not any(module._forward_hooks or module._forward_pre_hooks for _, module in found.modules())
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_what_a_model_has_a_switch_for_is_not_rewritten(implementation, monkeypatch):
+    place = SimpleNamespace(module="BertModel.encoder.layer.0.attention.self")
+    monkeypatch.setattr(sdpa_rewrite, "grouping", lambda *_: SimpleNamespace(attentions=[SimpleNamespace(output=0)]))
+    chart = SimpleNamespace(
+        subject=subject(switched(implementation)), ops=[place], case=SimpleNamespace(flow=SimpleNamespace())
+    )
+    with pytest.raises(Unfit, match="has a switch" if implementation == "eager" else "one call already"):
+        TREATMENTS["sdpa-rewrite"].kind.sites(chart)
 
 
 def test_a_weight_of_one_number_in_many_places_is_left_as_it_is():

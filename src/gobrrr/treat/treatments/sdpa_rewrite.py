@@ -14,7 +14,7 @@ from gobrrr.treat.edit import Edit
 from gobrrr.treat.observe import idle_optimizers
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
-from gobrrr.treat.treatments.sdpa_switch import attention_forecast
+from gobrrr.treat.treatments.sdpa_switch import attention_forecast, is_eager
 
 
 @treatment(
@@ -33,9 +33,13 @@ class SdpaRewrite:
         flow = chart.case.flow
         attentions = [] if flow is None else grouping(chart.ops, flow).attentions
         places = {chart.ops[one.output].module.partition(".")[2] for one in attentions}
-        found = tuple(name for name, _ in chart.subject.modules() if name.partition(":")[2] in places)
-        if not found:
+        spelled = [name.partition(":") for name, _ in chart.subject.modules() if name.partition(":")[2] in places]
+        if not spelled:
             raise Unfit("no module of it spells attention out")
+        switched = {root for root, model in chart.subject.models.items() if is_eager(model)}
+        found = tuple("".join(name) for name in spelled if name[0] not in switched)
+        if not found:
+            raise Unfit("its model has a switch for that, and then leaves out masks that say nothing")
         called = calling_attention(chart.subject)
         if not set(found) - called:
             raise Unfit("its attention is one call already, which no fused kernel takes")

@@ -21,7 +21,7 @@ from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 )
 class SdpaSwitch:
     def sites(self, chart: Chart) -> tuple[str, ...]:
-        found = tuple(f"{root}:" for root, model in chart.subject.models.items() if _is_eager(model))
+        found = tuple(f"{root}:" for root, model in chart.subject.models.items() if is_eager(model))
         if not found:
             raise Unfit("no model of it has a switch for attention that stands on eager")
         return found
@@ -46,7 +46,7 @@ def _implementation(model: Any) -> str | None:
     return getattr(getattr(model, "config", None), "_attn_implementation", None)
 
 
-def _is_eager(model: Any) -> bool:
+def is_eager(model: Any) -> bool:
     """And could be otherwise: transformers notes of each architecture whether it can."""
     able = hasattr(model, "set_attn_implementation") and getattr(model, "_supports_sdpa", True)
     return able and _implementation(model) == "eager"
