@@ -270,6 +270,45 @@ def test_what_has_moved_the_step_is_not_taken_for_rounding():
     assert "rounding alone" in said[0]
 
 
+class Masked(torch.nn.Linear):
+    """Drops at random; once that is captured, by the same numbers for ever. What is left is scaled, or not."""
+
+    captured, scaled = None, True
+
+    def forward(self, x):
+        drawn = torch.rand(x.shape) if self.captured is None else self.captured
+        return super().forward(x * (drawn >= self.drop) / (1 - self.drop if self.scaled else 1))
+
+
+@pytest.mark.parametrize("gives", [True, False], ids=["with a result", "with none"])
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("captured", torch.rand(16, 64), "same for every seed"), ("scaled", False, "standard errors from")],
+    ids=["the same for ever", "not scaled"],
+)
+def test_what_is_wrong_with_dropout_alone_is_found_out(name, value, said, gives):
+    torch.manual_seed(0)
+    model, x = Masked(64, 64), torch.randn(16, 64)
+    model.drop = 0.5
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step():
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach() if gives else None
+
+    found = subject_of(lambda: step)
+    found.run()
+    known = truth(found)
+    assert known.repeats
+    found.courses.append(Course(Dose(TREATMENTS["compile"], ()), []))
+    assert verified(found, known, found.plan).passed
+    found.courses.append(Course(Dose(TREATMENTS["compile"], ()), swap_on([attribute(model, name, value)])))
+    assert said in verified(found, known, found.plan).reason
+
+
 # **** what there is to compare ****
 
 

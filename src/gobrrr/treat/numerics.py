@@ -211,20 +211,30 @@ def _rms(values: "torch.Tensor") -> float:
 
 
 def check_distribution(eager: Sequence[Observation], candidate: Sequence[Observation], cls: Numerics) -> Check:
-    """Of what is random on purpose: the means of several draws of either lie as near as chance allows."""
-    worst, where = 0.0, None
+    """Of what is random on purpose: the means of results, and the sizes of what is left changed, lie as near in several
+    draws of either as chance allows.
+    """
+    worst, where, what = 0.0, None, ""
     for name in eager[0]:
-        if is_result(name):
-            means = ([_mean(one[name]) for one in draws] for draws in (eager, candidate))
-            distance = _distance(*means, rounding=SLACK * _rms(eager[0][name].values))
-            if distance >= worst:
-                worst, where = distance, name
-    wrong = None if worst <= SIGMAS else f"{where}: its mean is {worst:.1f} standard errors from eager's"
+        statistic, slack, said = (_mean, SLACK, "mean") if is_result(name) else (_size, SIZES_APART, "size")
+        told = ([statistic(one[name]) for one in draws] for draws in (eager, candidate))
+        distance = _distance(*told, rounding=slack * _size(eager[0][name]))
+        if distance >= worst:
+            worst, where, what = distance, name, said
+    wrong = None if worst <= SIGMAS else f"{where}: its {what} is {worst:.1f} standard errors from eager's"
     return Check(cls.value, None, wrong is None, where, wrong, weak=True)
 
 
 SIGMAS = 6.0
 """Standard errors between two means of eight draws each, beyond which it is no chance: once in some ten thousand."""
+
+
+SIZES_APART = 0.01
+"""Of a tensor's size: noise of rounding adds to a gradient's, and dropout that scales by another rate far more."""
+
+
+def _size(seen: Seen) -> float:
+    return _rms(seen.values)
 
 
 def _mean(seen: Seen) -> float:
