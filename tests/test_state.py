@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gobrrr.timing.state import preserved
+from gobrrr.timing.state.reach import reached
 from gobrrr.timing.state.tensors import Tensors
 from gobrrr.workload import Workload
 
@@ -497,3 +498,22 @@ def test_whatever_was_done_before_what_is_done_inside_leaves_no_trace(earlier, i
         assert world_picture(world) == before
         attempt(inside[first:])
     assert world_picture(world) == before
+
+
+def test_an_optimizer_that_steps_as_soon_as_a_gradient_is_there_is_put_back():
+    layer = torch.nn.Linear(4, 4)
+    for parameter in layer.parameters():
+        own = torch.optim.AdamW([parameter])
+        parameter.register_post_accumulate_grad_hook(lambda _, own=own: (own.step(), own.zero_grad()))
+    optimizers = [one for one in reached(layer) if isinstance(one, torch.optim.AdamW)]
+    assert len(optimizers) == 2
+
+    def step():
+        layer(torch.ones(2, 4)).sum().backward()
+
+    step()
+    before = [{key: value.clone() for key, value in state.items()} for one in optimizers for state in one.state.values()]
+    with preserved(step):
+        step()
+    after = [state for one in optimizers for state in one.state.values()]
+    assert all(new[key].equal(old[key]) for new, old in zip(after, before, strict=True) for key in old)

@@ -139,6 +139,25 @@ def test_gradients_that_the_untreated_step_has_left_in_a_race_are_no_fault_of_th
     assert not said, "by itself, and not as near as rounding might have moved it"
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5], ids=["its last loss", "a mean of losses"])
+def test_what_a_step_puts_under_a_name_is_there_after_a_replay_too_or_it_is_not_captured(share):
+    layer, x = torch.nn.Linear(64, 64).cuda(), torch.randn(16, 64, device="cuda")
+    meter = {"loss": torch.zeros((), device="cuda")}
+
+    def step():
+        loss = layer(x).square().mean().detach()
+        meter["loss"] = share * meter["loss"] + loss
+        return loss
+
+    found = warm(step)
+    known = truth(found)
+    before = meter["loss"]
+    turn = found.become((GRAPH,))
+    assert verified(found, known, found.plan).passed == (share == 0.0)
+    turn.to_before()
+    assert meter["loss"] is before
+
+
 def test_a_captured_step_needs_the_memory_that_the_step_needs():
     """A replay allocates nothing, and yet all of its memory is taken."""
     x = torch.randn(1 << 22, device="cuda")

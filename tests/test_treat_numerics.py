@@ -14,7 +14,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.errors import CannotDecide
-from gobrrr.treat.edit import attribute, swap_on
+from gobrrr.treat.edit import attribute, item, swap_on
 from gobrrr.treat.numerics import check, check_distribution
 from gobrrr.treat.observe import exact, flat, gradients, seen
 from gobrrr.treat.subject import Course, subject_of
@@ -309,7 +309,185 @@ def test_what_is_wrong_with_dropout_alone_is_found_out(name, value, said, gives)
     assert said in verified(found, known, found.plan).reason
 
 
+def treated(found, *edits):
+    found.courses.append(Course(Dose(TREATMENTS["compile"], ()), swap_on(edits)))
+    return found
+
+
+def trained(model, loss, optimizer):
+    """A step that leaves its gradients, and gives its loss."""
+
+    def step():
+        optimizer.zero_grad()
+        found = loss()
+        found.backward()
+        optimizer.step()
+        return found.detach()
+
+    found = subject_of(lambda: step)
+    for _ in range(2):
+        found.run()
+    return found
+
+
+class Heads(torch.nn.Module):
+    """Two, of which one is idle: as it is compiled, it may get gradients of zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.main, self.idle, self.asked = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8), False
+
+    def forward(self, x):
+        return self.main(x) + 0 * self.idle(x) if self.asked else self.main(x)
+
+
+def test_what_a_step_leaves_alone_stays_as_it_is():
+    """A gradient of zero is another than none: AdamW lets the weight decay."""
+    model, x = Heads(), torch.randn(4, 8)
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
+    found = trained(model, lambda: model(x).square().mean(), optimizer)
+    known = truth(found)
+    assert verified(treated(found), known, found.plan).passed
+    assert (
+        "left it as it was" in verified(treated(found, attribute(model, "asked", value=True)), known, found.plan).reason
+    )
+
+
+class Averaged(torch.nn.Module):
+    """Keeps a mean that it computes anew, and does not write into its place."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+        self.momentum = 0.9
+
+    def forward(self, x):
+        self.mean = self.momentum * self.mean + x.detach().square().mean()
+        return x - self.mean
+
+
+@pytest.mark.parametrize("momentum", [0.9, 0.5])
+def test_what_a_name_means_afterwards_is_compared_too(momentum):
+    model = Averaged()
+    found = subject_of(lambda: lambda: model(torch.ones(8)) * 0)
+    found.run()
+    known = truth(found)
+    checked = verified(treated(found, attribute(model, "momentum", momentum)), known, found.plan)
+    assert checked.passed == (momentum == 0.9)
+
+
+@pytest.mark.parametrize("allowed", ["compile", "bf16-autocast"])
+@pytest.mark.parametrize("rate", [0.0, -1e-4], ids=["no step", "the other way"])
+def test_an_optimizer_that_does_not_do_its_work_is_found_out_whatever_is_allowed(allowed, rate):
+    """Its steps are a percent of a percent of the weights: judged by these, they are not there."""
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(64, 64), torch.randn(16, 64)
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-4)
+    found = trained(layer, lambda: layer(x).square().mean() * 1e-6, optimizer)
+    known = truth(found)
+    found.courses.append(Course(Dose(TREATMENTS[allowed], ()), []))
+    assert verified(found, known, found.plan).passed
+    swap_on([item(optimizer.param_groups[0], "lr", rate)])
+    assert not verified(found, known, found.plan).passed
+
+
+def test_parameters_that_share_memory_share_it_in_fp64():
+    """Else what a flat optimizer does is not seen there, and nothing that it does is wrong."""
+    torch.manual_seed(0)
+    flat, x = torch.nn.Parameter(torch.randn(72)), torch.randn(16, 8)
+    weight, bias = flat.data[:64].view(8, 8), flat.data[64:]
+    flat.grad = torch.zeros_like(flat)
+
+    def step():
+        w, b = weight.detach().requires_grad_(), bias.detach().requires_grad_()
+        loss = torch.nn.functional.linear(x, w, b).square().mean()
+        loss.backward()
+        flat.data.sub_(torch.cat([w.grad.flatten(), b.grad]), alpha=0.1)
+        return loss.detach()
+
+    found = subject_of(lambda: step)
+    found.run()
+    known = truth(found)
+    for eager, exact_one in zip(known.eager, known.exact, strict=True):
+        assert eager["result1"].values == pytest.approx(exact_one["result1"].values, rel=1e-5)
+
+
+def test_in_bf16_no_shake_excuses_a_fifth_too_much():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64)).bfloat16().eval()
+    found = subject_of(lambda: Workload(model, torch.randn(16, 64, dtype=torch.bfloat16)))
+    known = truth(found)
+    step = found.step
+    assert not verified(treated(found, attribute(found, "step", lambda: step() * 1.2)), known, found.plan).passed
+
+
+def test_who_holds_a_generator_of_his_own_is_random_too():
+    generator = torch.Generator()
+    assert not known_of(lambda: torch.ones(3) * torch.rand(3, generator=generator)).repeats
+
+
+def test_an_input_full_of_one_number_is_no_input_for_which_a_step_may_be_right_by_chance():
+    x = torch.zeros(64)
+    found = subject_of(lambda: Workload(torch.nn.Identity(), x, loss=None))
+    known = truth(found)
+    assert not verified(treated(found, attribute(found, "step", x.sin)), known, found.plan).passed
+
+
+def test_parameters_that_no_model_holds_have_gradients_and_moments_of_their_own():
+    free = [torch.nn.Parameter(torch.randn(4)) for _ in range(3)]
+    found = trained(None, lambda: sum(one.square().sum() for one in free), torch.optim.AdamW(free))
+    known = truth(found)
+    assert {f"exp_avg of parameter {number}" for number in range(3)} <= set(known.watched)
+    assert {f"gradient of parameter {number}" for number in range(3)} <= set(known.eager[0])
+
+
+def test_small_results_beside_large_ones_are_held_to_their_own_size():
+    sizes = {"result0.logits": 0.1, "result0.states[0]": 20.0, "result0.states[1]": 30.0}
+    exact_ones = {name: size * torch.randn(999, dtype=torch.float64) for name, size in sizes.items()}
+    eager = {name: one.bfloat16() for name, one in exact_ones.items()}
+    lost = eager | {"result0.logits": torch.zeros(999, dtype=torch.bfloat16)}
+    assert check(*map(seen, (eager, eager, exact_ones)), Numerics.SAME, None).passed
+    assert not check(*map(seen, (eager, lost, exact_ones)), Numerics.SAME, None).passed
+
+
 # **** what there is to compare ****
+
+
+def swapped_columns(logits):
+    return logits[:, torch.arange(logits.shape[1]).view(-1, 64).flip(1).flatten().roll(1)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda logits: logits.flatten(),
+        swapped_columns,
+        lambda logits: torch.where(torch.arange(4096) == 4095, torch.nan, logits),
+        lambda logits: torch.where(torch.arange(4096) % 64 == 1, -logits, logits),
+    ],
+    ids=["flat", "swapped", "not a number", "negated"],
+)
+def test_what_is_wrong_between_the_elements_that_are_looked_at_is_found_out(wrong):
+    logits = torch.randn(256, 4096)
+    assert judged(logits, logits.clone(), logits.double()).passed
+    assert not judged(logits, wrong(logits), logits.double()).passed
+
+
+def test_of_integers_every_one_counts():
+    ids = torch.arange(100_000)
+    wrong = ids.clone()
+    wrong[3] = 7
+    assert judged(ids, ids.clone()).passed
+    assert not judged(ids, wrong).passed
+
+
+def test_sparse_gradients_lie_where_they_lie():
+    def sparse(rows):
+        return torch.sparse_coo_tensor(torch.tensor([rows]), torch.ones(2, 4), (9, 4), check_invariants=True)
+
+    one, other = (seen({"gradient of model.weight": sparse(rows)}) for rows in ([1, 5], [1, 6]))
+    assert check(one, one, None, Numerics.SAME, None).passed
+    assert not check(one, other, None, Numerics.SAME, None).passed
 
 
 def known_of(step):

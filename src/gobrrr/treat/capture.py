@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.machine.restore import without_garbage_collection
 from gobrrr.timing.state import preserved
+from gobrrr.timing.state.reach import reached
 from gobrrr.treat.edit import attribute, swap_off, swap_on
+from gobrrr.treat.places import Place, bound, rebound
 from gobrrr.treat.subject import Subject
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ class Captured:
     replay: Callable[[], Any]
     gradients: "tuple[tuple[torch.Tensor, torch.Tensor | None], ...]"
     """Of each parameter, the gradient that a replay leaves behind."""
+    bound: "tuple[tuple[Place, torch.Tensor], ...]"
+    """Where the step puts what it computes, and what a replay computes there."""
 
 
 def captured(subject: Subject) -> Captured:
@@ -33,6 +37,7 @@ def captured(subject: Subject) -> Captured:
 
     device = torch.device(subject.device)
     parameters = [parameter for model in subject.models.values() for parameter in model.parameters()]
+    named = bound(reached(subject.origin))
     with preserved(subject.origin), torch.cuda.device(device):
         aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream(device))
@@ -45,12 +50,13 @@ def captured(subject: Subject) -> Captured:
         with unnoticed(), without_garbage_collection(), torch.cuda.graph(graph, stream=aside):
             result = subject.run()
         gradients = tuple((parameter, parameter.grad) for parameter in parameters)
+        renamed = tuple(rebound(named))
 
     def replay() -> Any:
         graph.replay()
         return result
 
-    return Captured(replay, gradients)
+    return Captured(replay, gradients, renamed)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ theirs: chance weighs more in tensors of few elements.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -25,7 +25,17 @@ FACTOR, FACTOR_HALF = 2.0, 3.0
 TINY = 1e-30
 
 SLACK = 1e-5
-"""Of the tensor's own size: an error nobody needs to explain in fp32, where eager happens to be exact."""
+"""Of what is made, or of a change: an error nobody needs to explain in fp32, where eager happens to be exact."""
+
+NOISE = 0.25
+"""Of a tensor's size: where eager is off by more, rounding is all there is to see."""
+
+KNOWN, LOST, AGAINST = 0.5, 0.5, -0.25
+"""Where eager's change goes the right way, by its cosine, another's is lost if it is shorter than this share of the
+right one, and goes against it from this cosine on.
+"""
+MANY = 100
+"""Elements from which on a direction is no chance."""
 
 EPSILONS = {"float64": 2**-52, "float32": 2**-23, "bfloat16": 2**-8, "float16": 2**-11}
 """Of a type: what rounding one number costs at most, relative to it."""
@@ -40,10 +50,23 @@ class Seen:
 
     values: "torch.Tensor"
     norm: float
-    elements: int
+    """Of integers a sum in which each has its weight."""
+    shape: tuple[int, ...]
     dtype: str
     exact: bool
     """Integers and truth values: equal or wrong."""
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def epsilon(self) -> float:
+        return EPSILONS.get(self.dtype, EPSILONS["float32"])
+
+    def slack(self, allowed: str | None) -> float:
+        """What of it may be rounding, or what was allowed."""
+        return max(SLACK, self.epsilon, ALLOWED[allowed] if allowed else 0.0) * _rms(self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +93,21 @@ def check(
     cls: Numerics,
     allowed: str | None,
     shaken: Sequence[Observation] = (),
+    before: Observation | None = None,
 ) -> Check:
     """All tensors that eager shows, the worst named.
 
-    Shaken is the reference from numbers that differ by rounding: what that alone moves is no mistake.
+    Shaken is the reference from numbers that differ by rounding: what that alone moves is no mistake. Before is what
+    the step changes, as it was then: a change has a size of its own, and the wrong way is wrong however short.
     """
-    truth = reference or {}
+    truth, was = reference or {}, before or {}
     for name, base in eager.items():
-        if (
-            wrong := _unlike(base, candidate.get(name), typed=allowed in (None, "tf32") and is_result(name))
-        ) is not None:
+        if (wrong := _unlike(base, candidate.get(name), allowed, result=is_result(name))) is not None:
             return Check(cls.value, None, passed=False, worst=name, reason=f"{name}: {wrong}", weak=reference is None)
     errors = {
-        name: Error.of(base, candidate[name], truth.get(name), [one[name] for one in shaken])
+        name: Error.of(
+            base, candidate[name], truth.get(name), [one[name] for one in shaken if name in one], was.get(name)
+        )
         for name, base in eager.items()
         if not base.exact
     }
@@ -101,19 +126,29 @@ def agree(one: Observation, other: Observation) -> bool:
     return found.passed or (found.worst_error is not None and found.worst_error <= SLACK)
 
 
-def _unlike(base: Seen, seen: Seen | None, *, typed: bool) -> str | None:
-    """What is wrong with it whatever its numbers are."""
+def _unlike(base: Seen, seen: Seen | None, allowed: str | None, *, result: bool) -> str | None:
+    """What is wrong with it whatever its numbers are; and integers have no others."""
+    if (wrong := _malformed(base, seen, allowed, result=result)) is not None or seen is None:
+        return wrong
+    same = base.values.equal(seen.values) and base.norm == seen.norm
+    return "other integers" if base.exact and not same else None
+
+
+def _malformed(base: Seen, seen: Seen | None, allowed: str | None, *, result: bool) -> str | None:
     import torch
 
-    if seen is None or seen.values.shape != base.values.shape:
+    if seen is None or seen.shape != base.shape:
         return "is missing or has another shape"
-    if typed and seen.dtype != base.dtype:
+    if result and allowed in (None, "tf32") and seen.dtype != base.dtype:
         return f"is {seen.dtype} and was {base.dtype}"
-    if bool((torch.isfinite(base.values) & ~torch.isfinite(seen.values)).any()):
+    if bool((torch.isfinite(base.values) & ~torch.isfinite(seen.values)).any()) or _becomes_infinite(base, seen):
         return "is not finite"
-    if base.exact and not torch.equal(base.values, seen.values):
-        return "other integers"
     return None
+
+
+def _becomes_infinite(base: Seen, seen: Seen) -> bool:
+    """Anywhere: the size of the whole tells."""
+    return math.isfinite(base.norm) and not math.isfinite(seen.norm)
 
 
 def _usual(errors: "Mapping[str, Error]") -> "dict[str, Usual]":
@@ -149,31 +184,63 @@ class Error:
     factor: float
     norms_apart: float
     """By how much the sizes of the whole tensors differ, over the root of their elements' number."""
+    change: float
+    """What the step does to it; of what it makes, all."""
+    is_lost: bool
+    """That is not done, or the other way."""
 
     @classmethod
-    def of(cls, base: Seen, seen: Seen, truth: Seen | None, shaken: Sequence[Seen] = ()) -> "Error":
-        right = base if truth is None or truth.values.shape != base.values.shape else truth
+    def of(
+        cls, base: Seen, seen: Seen, truth: Seen | None, shaken: Sequence[Seen] = (), before: Seen | None = None
+    ) -> "Error":
+        right = truth if truth is not None and _is_reference(truth, base) else base
         size = _rms(right.values)
-        alike = [one for one in shaken if one.values.shape == right.values.shape]
+        alike = [one for one in shaken if one.shape == right.shape]
         moved = max((_rms(one.values - right.values) for one in alike), default=0.0)
+        was = before.values if before is not None and before.shape == base.shape else None
         return cls(
             size=size,
             own=_rms(seen.values - right.values),
             eagers=_rms(base.values - right.values),
-            rounding=max(EPSILONS.get(base.dtype, EPSILONS["float32"]) * size, moved),
+            rounding=max(base.epsilon * size, moved),
             factor=factor(base),
-            norms_apart=abs(seen.norm - right.norm) / math.sqrt(max(1, base.elements)),
+            norms_apart=abs(seen.norm - right.norm) / math.sqrt(max(1, base.elements))
+            if math.isfinite(right.norm)
+            else 0.0,
+            change=size if was is None else _rms(right.values - was),
+            is_lost=was is not None and _is_lost(base.values - was, seen.values - was, right.values - was),
         )
 
     def limit(self, usual: "Usual", allowed: str | None) -> float:
-        """What is zero but for rounding has no size of its own to be measured by: there the usual error counts."""
+        """What is zero but for rounding has no size of its own to be measured by: there the usual error counts, and
+        elsewhere its share of the size.
+        """
         if allowed is not None:
             return ALLOWED[allowed] * max(self.size, usual.size)
-        return self.factor * max(self.eagers, usual.eagers, self.rounding) + SLACK * self.size
+        others = usual.eagers if self.eagers >= NOISE * self.size else usual.share * self.size
+        return self.factor * max(self.eagers, others, self.rounding) + SLACK * self.change
 
     def is_beyond(self, usual: "Usual", allowed: str | None) -> bool:
         """By the elements that were looked at; and by the whole, whose size cannot differ by more than its error."""
-        return max(self.own, self.norms_apart) > self.limit(usual, allowed)
+        return self.is_lost or not max(self.own, self.norms_apart) <= self.limit(usual, allowed)
+
+
+def _is_reference(truth: Seen, base: Seen) -> bool:
+    """Of the same shape, and finite where eager is."""
+    return truth.shape == base.shape and not _becomes_infinite(base, truth)
+
+
+def _is_lost(eagers: "torch.Tensor", own: "torch.Tensor", right: "torch.Tensor") -> bool:
+    """A change. Where eager itself does not know which way, as of what is zero but for rounding, nobody does."""
+    if not _cosine(eagers, right) >= KNOWN:
+        return False
+    return _rms(own) < LOST * _rms(right) or (right.numel() >= MANY and _cosine(own, right) < AGAINST)
+
+
+def _cosine(one: "torch.Tensor", other: "torch.Tensor") -> float:
+    """Not a number where there is nothing to compare."""
+    sizes = float(one.norm() * other.norm())
+    return float(one.flatten() @ other.flatten()) / sizes if sizes else math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +249,24 @@ class Usual:
 
     size: float
     eagers: float
+    share: float
+    """Eager's error, of the size of each."""
 
     @classmethod
     def of(cls, errors: Sequence[Error]) -> "Usual":
-        return cls(median(error.size for error in errors), median(error.eagers for error in errors))
+        shares = [error.eagers / error.size for error in errors if error.size]
+        return cls(
+            median(error.size for error in errors),
+            median(error.eagers for error in errors),
+            median(shares) if shares else 0.0,
+        )
 
 
 def _off(name: str, error: Error, usual: Usual, allowed: str | None) -> str:
     size = max(error.size, TINY)
     worse = max(error.own, error.norms_apart)
+    if error.is_lost:
+        return f"{name}: the step changes it otherwise, or not at all"
     return (
         f"{name}: off by {worse / size:.1e} of its size, eager by {error.eagers / size:.1e}, "
         f"allowed {error.limit(usual, allowed) / size:.1e}"
@@ -210,17 +286,23 @@ def _rms(values: "torch.Tensor") -> float:
     return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
 
 
-def check_distribution(eager: Sequence[Observation], candidate: Sequence[Observation], cls: Numerics) -> Check:
-    """Of what is random on purpose: the means of results, and the sizes of what is left changed, lie as near in several
-    draws of either as chance allows.
+def check_distribution(
+    eager: Sequence[Observation], candidate: Sequence[Observation], cls: Numerics, allowed: str | None = None
+) -> Check:
+    """Of what is random on purpose: the sizes of tensors, and of results the means, lie as near in several draws of
+    either as chance allows.
     """
     worst, where, what = 0.0, None, ""
-    for name in eager[0]:
-        statistic, slack, said = (_mean, SLACK, "mean") if is_result(name) else (_size, SIZES_APART, "size")
-        told = ([statistic(one[name]) for one in draws] for draws in (eager, candidate))
-        distance = _distance(*told, rounding=slack * _size(eager[0][name]))
-        if distance >= worst:
-            worst, where, what = distance, name, said
+    for draw in candidate:
+        for name, base in eager[0].items():
+            if (wrong := _malformed(base, draw.get(name), allowed, result=is_result(name))) is not None:
+                return Check(cls.value, None, passed=False, worst=name, reason=f"{name}: {wrong}", weak=True)
+    for name, base in eager[0].items():
+        for said, statistic, slack in _statistics(base, allowed, result=is_result(name)):
+            told = ([statistic(one[name]) for one in draws] for draws in (eager, candidate))
+            distance = _distance(*told, rounding=slack)
+            if distance >= worst:
+                worst, where, what = distance, name, said
     wrong = None if worst <= SIGMAS else f"{where}: its {what} is {worst:.1f} standard errors from eager's"
     return Check(cls.value, None, wrong is None, where, wrong, weak=True)
 
@@ -231,6 +313,30 @@ SIGMAS = 6.0
 
 SIZES_APART = 0.01
 """Of a tensor's size: noise of rounding adds to a gradient's, and dropout that scales by another rate far more."""
+
+
+def still_random(
+    eager: Sequence[Observation], candidate: Sequence[Observation], cls: Numerics, allowed: str | None = None
+) -> Check:
+    """What differed from draw to draw still does: a graph that replays one mask for ever would not."""
+    for name, base in eager[0].items():
+        spread = max(_rms(one[name].values - base.values) for one in eager if one[name].shape == base.shape)
+        if spread > base.slack(allowed) and not any(_differ(one[name], candidate[0][name]) for one in candidate):
+            return Check(cls.value, None, passed=False, worst=name, reason=f"{name}: the same for every seed")
+    return Check(cls.value, None, passed=True, weak=True)
+
+
+def _differ(one: Seen, other: Seen) -> bool:
+    return one.shape != other.shape or not one.values.equal(other.values)
+
+
+def _statistics(
+    base: Seen, allowed: str | None, *, result: bool
+) -> Iterator[tuple[str, Callable[[Seen], float], float]]:
+    """And how far they may lie apart by rounding."""
+    yield "size", _size, max(base.slack(allowed), SIZES_APART * _size(base))
+    if result:
+        yield "mean", _mean, base.slack(allowed)
 
 
 def _size(seen: Seen) -> float:

@@ -1,33 +1,43 @@
 """Observing a step: what it gave back, which gradients it made, and everything that it left changed."""
 
-import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from random import seed as seed_python
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from gobrrr.timing.state import preserved
+from gobrrr.timing.state.generators import seeds
 from gobrrr.timing.state.reach import is_open, reached, slots, value_or_empty
 from gobrrr.treat.edit import Edit, attribute, swap_off, swap_on
 from gobrrr.treat.numerics import Observation, Seen
+from gobrrr.treat.places import bound, rebound
 from gobrrr.treat.subject import Subject
 
 if TYPE_CHECKING:
     import torch
 
-Watched: TypeAlias = Mapping[str, Callable[[], "torch.Tensor"]]
+Watched: TypeAlias = Mapping[str, Callable[[], Any]]
 """What a step changes, by name: where it is to be found, for a treatment may put another tensor there."""
 
 SAMPLE = 1 << 14
 """Elements of a tensor that are kept, evenly spread: enough for its error, and of its whole the size is kept too."""
 
-SHAKE = 8
-"""Roundings of each number, as many ops leave them: what lies nearer than that to a turning is turned."""
+SHAKE, SHAKE_HALF = 8, 0.5
+"""Roundings of each number, as many ops leave them: what lies nearer than that to a turning is turned. Of types of two
+bytes but one, to either side: eight would be six percent of all numbers in bf16, and excuse anything.
+"""
 
 MANY = 1_000_003
 """More than there are tensors: each has its own seed, and no other is shaken alike. A CPU looks at 32 bits of it."""
+
+NEAR = 0.1
+"""Of a number that an input is full of, and of one where that is zero."""
+FLAT = 0.05
+"""Of the largest number: a shake may have moved some."""
+
+PRIME = 65_537
 
 STEPS = 2
 """Whose effect is observed: of what is frozen by mistake, as a count of steps in a captured graph, two show it."""
@@ -66,10 +76,12 @@ def _each(
     """From here each time. Of a large model, to remember everything takes longer than to look."""
     found: list[_Look] = []
     with preserved(subject.origin) as kept:
+        seeded = list(seeds(reached(subject.origin)))
         for draw in draws:
             if found:
                 kept.put_back()
-            _seed_all(draw.random)
+            for seed in seeded:
+                seed(draw.random)
             redraw(inputs, draw.inputs)
             found.append(look())
     return found
@@ -79,20 +91,27 @@ def _gradients(subject: Subject) -> Observation:
     """Without those that were there: between two trials they are of whichever step ran last."""
     import torch
 
-    parameters = (parameter for model in subject.models.values() for parameter in model.parameters())
+    parameters = _parameters(subject)
     with torch.no_grad():
-        for left in [parameter.grad for parameter in parameters if parameter.grad is not None]:
+        for left in [parameter.grad for parameter in parameters.values() if parameter.grad is not None]:
             left.zero_()  # and not taken away: a step may want to find some
     with idle_optimizers(subject):
         subject.step()
-        return seen(
-            {
-                f"gradient of {root}.{name}": parameter.grad
-                for root, model in subject.models.items()
-                for name, parameter in model.named_parameters()
-                if parameter.grad is not None
-            }
-        )
+        grads = {f"gradient of {name}": parameter.grad for name, parameter in parameters.items()}
+        return seen({name: grad for name, grad in grads.items() if grad is not None})
+
+
+def _parameters(subject: Subject) -> "dict[str, torch.Tensor]":
+    """Of models, by their names; and those that only an optimizer holds, by number."""
+    named = {
+        f"{root}.{name}": parameter
+        for root, model in subject.models.items()
+        for name, parameter in model.named_parameters()
+    }
+    known = {id(parameter) for parameter in named.values()}
+    held = [one for optimizer in subject.optimizers for group in optimizer.param_groups for one in group["params"]]
+    free = {id(parameter): parameter for parameter in held if id(parameter) not in known}
+    return named | {f"parameter {number}": parameter for number, parameter in enumerate(free.values())}
 
 
 @contextmanager
@@ -145,7 +164,8 @@ def _rates(module: "torch.nn.Module") -> list[str]:
 
     kinds = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
     numbers = [name for name, value in vars(module).items() if isinstance(value, float) and value]
-    return [name for name in numbers if "drop" in name or (name == "p" and isinstance(module, kinds))]
+    dropping = [name for name in numbers if "drop" in name and "keep" not in name]
+    return dropping + ["p" for name in numbers if name == "p" and isinstance(module, kinds)]
 
 
 @contextmanager
@@ -161,32 +181,60 @@ def changing(subject: Subject) -> Watched:
     """The tensors that a step leaves changed: parameters, moments, statistics, caches."""
     import torch
 
-    places = _places(subject)
-    tensors = [thing for thing in reached(subject.origin) if isinstance(thing, torch.Tensor) and _plain(thing)]
+    places, things = _places(subject), reached(subject.origin)
+    tensors = [thing for thing in things if isinstance(thing, torch.Tensor) and _plain(thing)]
+    named = bound(things)
     with preserved(subject.origin):
         before = [tensor.detach().clone() for tensor in tensors]
         subject.step()
         changed = [not _same(tensor, old) for tensor, old in zip(tensors, before, strict=True)]
+        renamed = [place for place, now in rebound(named) if _plain(now)]
     kept = [tensor for tensor, has in zip(tensors, changed, strict=True) if has]
-    return dict(
+    inside = (
         places.get(id(tensor), (f"tensor {number}", partial(_itself, tensor))) for number, tensor in enumerate(kept)
     )
+    return dict(inside) | {f"bound of {place.name} {number}": place.find for number, place in enumerate(renamed)}
+
+
+def touched(subject: Subject, watched: Watched) -> list[str]:
+    """Parameters, buffers and moments that the step, as it is treated now, changes and did not as it came."""
+    left = {name: find for name, find in _places(subject).values() if name not in watched}
+
+    def look() -> list[str]:
+        before = {name: _some(find()) for name, find in left.items()}
+        subject.step()
+        return [name for name, find in left.items() if not _same_or_both_nan(_some(find()), before[name])]
+
+    return _each(subject, (Draw(0, 0),), look, [])[0]
+
+
+def _some(tensor: "torch.Tensor") -> "torch.Tensor":
+    return _sample(_dense(tensor.detach())).clone()
+
+
+def _same_or_both_nan(one: "torch.Tensor", other: "torch.Tensor") -> bool:
+    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def _itself(tensor: "torch.Tensor") -> "torch.Tensor":
     return tensor
 
 
-def _places(subject: Subject) -> dict[int, tuple[str, Callable[[], "torch.Tensor"]]]:
+def _places(subject: Subject) -> dict[int, tuple[str, Callable[[], Any]]]:
     """Of each tensor a name, and how to find what stands in its place."""
-    found: dict[int, tuple[str, Callable[[], torch.Tensor]]] = {}
+    import torch
+
+    found: dict[int, tuple[str, Callable[[], Any]]] = {}
+    for name, tensor in _parameters(subject).items():
+        found[id(tensor)] = name, partial(_itself, tensor)
     for root, model in subject.models.items():
-        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        for name, tensor in model.named_buffers():
             found[id(tensor)] = f"{root}.{name}", partial(_itself, tensor)
     for optimizer in subject.optimizers:
         for parameter, state in optimizer.state.items():
-            owner = found.get(id(parameter), ("a parameter",))[0]
-            found |= {id(value): (f"{key} of {owner}", partial(state.get, key)) for key, value in state.items()}
+            moments = {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
+            owner = found[id(parameter)][0]
+            found |= {id(value): (f"{key} of {owner}", partial(state.get, key)) for key, value in moments.items()}
     return found
 
 
@@ -245,10 +293,12 @@ def seen(tensors: "Mapping[str, torch.Tensor]") -> dict[str, Seen]:
 
     with torch.no_grad():
         wholes = {name: _dense(tensor.detach()) for name, tensor in tensors.items()}
+        sparse = {name: tensor for name, tensor in tensors.items() if tensor.layout is torch.sparse_coo}
+        wholes |= {f"{name}, where": tensor.detach().coalesce().indices() for name, tensor in sparse.items()}
         found: dict[str, Seen] = {}
         for device in {whole.device for whole in wholes.values()}:
             found |= _seen({name: whole for name, whole in wholes.items() if whole.device == device})
-    return {name: found[name] for name in tensors}
+    return {name: found[name] for name in wholes}
 
 
 def _dense(tensor: "torch.Tensor") -> "torch.Tensor":
@@ -270,19 +320,28 @@ def _seen(wholes: "Mapping[str, torch.Tensor]") -> Iterator[tuple[str, Seen]]:
     """Of one device."""
     import torch
 
-    some = [whole.flatten()[:: max(1, whole.numel() // SAMPLE)].double() for whole in wholes.values()]
-    norms = [torch.linalg.vector_norm(whole, dtype=torch.float64) for whole in map(_measurable, wholes.values())]
+    some = [_sample(whole).double() for whole in wholes.values()]
+    norms = [_norm(whole) for whole in wholes.values()]
     values = torch.cat(some).cpu().split([len(one) for one in some])  # type: ignore[no-untyped-call]
     for (name, whole), value, norm in zip(wholes.items(), values, torch.stack(norms).tolist(), strict=True):
         dtype = str(whole.dtype).removeprefix("torch.")
-        yield name, Seen(value, norm, whole.numel(), dtype, exact=not whole.is_floating_point())
+        yield name, Seen(value, norm, tuple(whole.shape), dtype, exact=not whole.is_floating_point())
 
 
-def _measurable(whole: "torch.Tensor") -> "torch.Tensor":
-    """Of integers the size says nothing."""
+def _sample(whole: "torch.Tensor") -> "torch.Tensor":
+    """By an odd stride: an even one meets the same columns in every row."""
+    return whole.flatten()[:: max(1, whole.numel() // SAMPLE) | 1]
+
+
+def _norm(whole: "torch.Tensor") -> "torch.Tensor":
+    """Of integers the size says nothing; in a sum where each place has its weight every one of them counts."""
     import torch
 
-    return whole if whole.is_floating_point() else whole.new_zeros((), dtype=torch.float64)
+    if whole.is_floating_point():
+        norm: torch.Tensor = torch.linalg.vector_norm(whole, dtype=torch.float64)
+        return norm
+    weights = torch.arange(1, whole.numel() + 1, device=whole.device).remainder_(PRIME)
+    return (whole.flatten().long() * weights).sum().remainder(1 << 52).double()
 
 
 def shuffled_inputs(subject: Subject, draws: Sequence[Draw]) -> "list[torch.Tensor]":
@@ -318,7 +377,7 @@ def _finite(subject: Subject, draws: Sequence[Draw], inputs: "list[torch.Tensor]
 
 
 def redraw(inputs: "list[torch.Tensor]", seed: int) -> None:
-    """Fresh inputs: the same numbers in another order.
+    """Fresh inputs: the same numbers in another order, and where all are the same, others near it.
 
     In place, because a captured graph reads them where they lie. Truth values stay: a mask without a one is no input.
     """
@@ -330,6 +389,15 @@ def redraw(inputs: "list[torch.Tensor]", seed: int) -> None:
                 generator = torch.Generator().manual_seed(seed)
                 order = torch.randperm(tensor.numel(), generator=generator).to(tensor.device)
                 tensor.copy_(tensor.flatten()[order].reshape(tensor.shape))
+                if tensor.is_floating_point() and _is_flat(tensor):
+                    noise = torch.randn(tensor.shape, generator=generator).to(tensor)
+                    tensor.add_(NEAR * tensor.abs().clamp(min=1) * noise)
+
+
+def _is_flat(tensor: "torch.Tensor") -> bool:
+    """But for what shakes."""
+    low, high = (float(one) for one in tensor.aminmax())
+    return high - low <= FLAT * max(abs(high), abs(low))
 
 
 def exact(
@@ -347,32 +415,56 @@ def exact(
         return None
 
 
-def _seed_all(seed: int) -> None:
-    """All generators that nobody has to hold to draw from them."""
-    import torch
-
-    torch.manual_seed(seed)
-    seed_python(seed)
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed(seed)
-
-
 def _effects(subject: Subject, watched: Watched) -> dict[str, Seen]:
     found: dict[str, Seen] = {}
     for number in range(STEPS):
         found |= seen({f"result{number}{name}": one for name, one in flat(subject.step())})
-    return found | seen({name: find() for name, find in watched.items()})
+    return found | seen_now(watched)
+
+
+def seen_now(watched: Watched) -> dict[str, Seen]:
+    """Where there is still a tensor."""
+    import torch
+
+    tensors = {name: find() for name, find in watched.items()}
+    return seen({name: one for name, one in tensors.items() if isinstance(one, torch.Tensor)})
 
 
 def widen(subject: Subject, shake: int | None = None) -> None:
-    """Every floating tensor of more than one number that the step reaches, in fp64."""
+    """Every floating tensor of more than one number that the step reaches, in fp64: what shares memory still does."""
     import torch
 
-    for number, thing in enumerate(reached(subject.origin)):
-        if isinstance(thing, torch.Tensor) and thing.is_floating_point() and thing.dim() and _plain(thing):
-            rounding = SHAKE * torch.finfo(thing.dtype).eps
-            thing.data = thing.data.double()
-            if shake is not None:
-                generator = torch.Generator(thing.device).manual_seed(shake * MANY + number)
-                noise = torch.empty_like(thing.data).normal_(generator=generator)
-                thing.data *= 1 + rounding * noise
+    tensors = [thing for thing in reached(subject.origin) if isinstance(thing, torch.Tensor)]
+    found = [one for one in tensors if one.is_floating_point() and one.dim() and _plain(one)]
+    sharing = Counter(map(_memory, found))
+    stores: dict[object, torch.Tensor] = {}
+    for number, tensor in enumerate(found):
+        memory = _memory(tensor)
+        if memory not in stores:
+            whole = tensor.data if sharing[memory] == 1 else _whole(tensor)
+            stores[memory] = _widened(whole, shake, number)
+        wide = stores[memory]
+        tensor.data = (
+            wide if sharing[memory] == 1 else wide.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        )
+
+
+def _memory(tensor: "torch.Tensor") -> object:
+    return tensor.untyped_storage().data_ptr(), tensor.device, tensor.dtype
+
+
+def _whole(tensor: "torch.Tensor") -> "torch.Tensor":
+    """All numbers of the memory that it lies in."""
+    storage = tensor.untyped_storage()
+    return tensor.new_empty(0).set_(storage, 0, (storage.nbytes() // tensor.itemsize,), (1,))
+
+
+def _widened(tensor: "torch.Tensor", shake: int | None, number: int) -> "torch.Tensor":
+    import torch
+
+    wide = tensor.double()
+    if shake is not None:
+        rounding = (SHAKE if tensor.itemsize > 2 else SHAKE_HALF) * torch.finfo(tensor.dtype).eps
+        generator = torch.Generator(tensor.device).manual_seed(shake * MANY + number)
+        wide *= 1 + rounding * torch.empty_like(wide).normal_(generator=generator)
+    return wide

@@ -4,14 +4,23 @@ The truth is observed once: for each of a few draws of inputs what eager does an
 random on purpose, dropout is switched off for that; what is random still is compared by the means of several draws.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 
 from gobrrr.errors import CannotDecide
-from gobrrr.treat.numerics import Check, Observation, agree, check, check_distribution, is_result
+from gobrrr.treat.numerics import (
+    ALLOWED,
+    Check,
+    Observation,
+    agree,
+    check,
+    check_distribution,
+    is_result,
+    still_random,
+)
 from gobrrr.treat.observe import (
     Draw,
     Watched,
@@ -19,7 +28,9 @@ from gobrrr.treat.observe import (
     exact,
     gradients,
     observed,
+    seen_now,
     shuffled_inputs,
+    touched,
     whole,
     without_dropout,
 )
@@ -46,6 +57,8 @@ class Truth:
     """The same in fp64; None where it does not run so."""
     chances: tuple[Observation, ...]
     """Results and a few tensors, one for each of CHANCES, as it is; empty where nothing is random."""
+    before: Observation
+    """What a step changes, as it is before."""
     repeats: bool
     """Without dropout the step does the same whatever the seed of its random numbers."""
 
@@ -66,7 +79,7 @@ def truth(subject: Subject) -> Truth:
         wide = exact(subject, (*INPUTS, OTHERWISE), watched)
         repeats = agree(wide[0], wide.pop()) if wide else _repeats(subject, eager[0], watched)
     chances = observed(subject, CHANCES, _few(watched)) if has_dropout or not repeats else []
-    found = Truth(watched, tuple(eager), tuple(wide) if wide else None, tuple(chances), repeats)
+    found = Truth(watched, tuple(eager), tuple(wide) if wide else None, tuple(chances), seen_now(watched), repeats)
     if not found.shows:
         raise CannotDecide(
             "nothing that the step gives back can be compared, so that nobody could tell a right treatment from a "
@@ -90,11 +103,12 @@ def _repeats(subject: Subject, eager: Observation, watched: Watched) -> bool:
 def verified(subject: Subject, known: Truth, doses: Plan, say: Callable[[str], None] = lambda _: None) -> Check:
     """The subject as it is treated now."""
     cls = max((dose.treatment.numerics for dose in doses), key=list(Numerics).index, default=Numerics.SAME)
-    allowed = next((dose.treatment.allow for dose in reversed(doses) if dose.treatment.numerics is cls), None)
+    types = [dose.treatment.allow for dose in doses if dose.treatment.allow is not None]
+    allowed = max(types, key=ALLOWED.__getitem__, default=None)
     checks = [] if not known.repeats else list(_exactly(subject, known, cls, allowed, say))
     if known.chances:
         chances = observed(subject, CHANCES, _few(known.watched))
-        checks += [_still_random(known.chances, chances, cls), check_distribution(known.chances, chances, cls)]
+        checks += [one(known.chances, chances, cls, allowed) for one in (still_random, check_distribution)]
     wrong = next((one for one in checks if not one.passed), None)
     return wrong or max(checks, key=lambda one: one.worst_error or 0.0)
 
@@ -112,9 +126,13 @@ def _exactly(
             made = gradients(subject, INPUTS)
         with _recaptured(subject, has_dropout):
             done = observed(subject, INPUTS, known.watched)
+            more = touched(subject, known.watched)
+        if more:
+            yield Check(cls.value, None, passed=False, worst=more[0], reason=f"{more[0]}: a step left it as it was")
+            return
         wide = known.exact or repeat(None)
         for draw, eager, right, own, effects in zip(INPUTS, known.eager, wide, made, done, strict=False):
-            judged = partial(check, eager, {**own, **effects}, right, cls, allowed)
+            judged = partial(check, eager, {**own, **effects}, right, cls, allowed, before=known.before)
             found = judged()
             if not found.passed and found.worst_error is not None and right is not None and allowed is None:
                 say(f"  computing what rounding alone would move ({found.reason})")
@@ -164,15 +182,3 @@ def _recaptured(subject: Subject, needed: bool) -> Iterator[None]:  # noqa: FBT0
     finally:
         subject.end(keep)
         subject.resume(ended)
-
-
-def _still_random(eager: Sequence[Observation], found: Sequence[Observation], cls: Numerics) -> Check:
-    """What differed from draw to draw still does: a graph that replays one mask for ever would not."""
-    for name in eager[0]:
-        if _differs(eager, name) and not _differs(found, name):
-            return Check(cls.value, None, passed=False, worst=name, reason=f"{name}: the same for every seed")
-    return Check(cls.value, None, passed=True, weak=True)
-
-
-def _differs(draws: Sequence[Observation], name: str) -> bool:
-    return any(not one[name].values.equal(draws[0][name].values) for one in draws)

@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,27 @@ def held_generators(things: Iterable[object]) -> Iterator[PutBack]:
             yield partial(thing.setstate, thing.getstate())
         elif root_package(type(thing).__module__) == "numpy" and hasattr(thing, "bit_generator"):
             yield partial(setattr, thing.bit_generator, "state", thing.bit_generator.state)
+
+
+def seeds(things: Iterable[object]) -> Iterator[Callable[[int], object]]:
+    """How to begin each of them anew: everybody's, and those that are held."""
+    import torch
+
+    yield torch.manual_seed
+    yield random.seed
+    if (numpy := sys.modules.get("numpy")) is not None:
+        yield numpy.random.seed
+    for thing in things:
+        if isinstance(thing, torch.Generator):
+            yield thing.manual_seed
+        elif isinstance(thing, random.Random):
+            yield thing.seed
+        elif root_package(type(thing).__module__) == "numpy" and hasattr(thing, "bit_generator"):
+            yield partial(_seed_numpy, thing)
+
+
+def _seed_numpy(generator: Any, seed: int) -> None:
+    generator.bit_generator.state = type(generator.bit_generator)(seed).state
 
 
 def global_generators() -> Iterator[PutBack]:

@@ -123,9 +123,10 @@ def held(thing: object) -> Iterator[object]:
 
 
 def _held_by_tensor(tensor: Any) -> Iterator[object]:
-    """A leaf's gradient, and the tensors that a wrapper is made of."""
+    """A leaf's gradient, what is called once it is there, and the tensors that a wrapper is made of."""
     if tensor.is_leaf:
         yield tensor.grad
+        yield getattr(tensor, "_post_accumulate_grad_hooks", None)
     if is_wrapper(tensor):
         yield from (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
 

@@ -61,6 +61,8 @@ class WholeStepGraph:
         for parameter, left in graph.gradients:
             if left is not parameter.grad:
                 yield gradient(parameter, left)
+        for place, computed in graph.bound:
+            yield Edit(place.find, place.bind, computed)
 
 
 def can_be_captured(optimizer: object) -> bool:

@@ -1,0 +1,46 @@
+"""Places: names under which a step finds tensors, and others after it: entries of dicts, variables of closures."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import CellType
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.timing.state.reach import value_or_empty
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    name: str
+    find: Callable[[], Any]
+    bind: Callable[[Any], object]
+
+
+def bound(things: Iterable[object]) -> "list[tuple[Place, torch.Tensor]]":
+    """The places in these that hold a tensor, and which."""
+    import torch
+
+    found = ((place, place.find()) for thing in things for place in _places(thing))
+    return [(place, value) for place, value in found if isinstance(value, torch.Tensor)]
+
+
+def rebound(before: "Iterable[tuple[Place, torch.Tensor]]") -> "Iterator[tuple[Place, torch.Tensor]]":
+    """Those that hold another tensor by now: what is computed anew each time, and not in its place."""
+    import torch
+
+    for place, old in before:
+        value = place.find()
+        if value is not old and isinstance(value, torch.Tensor):
+            yield place, value
+
+
+def _places(thing: object) -> Iterator[Place]:
+    """An object's attributes are entries too."""
+    if isinstance(thing, dict):
+        yield from (Place(str(key), partial(thing.get, key), partial(thing.__setitem__, key)) for key in thing)
+    elif isinstance(thing, CellType):
+        contents = partial(getattr, thing, "cell_contents")
+        yield Place("a variable", partial(value_or_empty, contents), partial(setattr, thing, "cell_contents"))
