@@ -504,7 +504,7 @@ def test_an_optimizer_that_steps_as_soon_as_a_gradient_is_there_is_put_back():
     layer = torch.nn.Linear(4, 4)
     for parameter in layer.parameters():
         own = torch.optim.AdamW([parameter])
-        parameter.register_post_accumulate_grad_hook(lambda _, own=own: (own.step(), own.zero_grad()))
+        parameter.register_post_accumulate_grad_hook(lambda _, own=own: own.step())
     optimizers = [one for one in reached(layer) if isinstance(one, torch.optim.AdamW)]
     assert len(optimizers) == 2
 
@@ -512,7 +512,9 @@ def test_an_optimizer_that_steps_as_soon_as_a_gradient_is_there_is_put_back():
         layer(torch.ones(2, 4)).sum().backward()
 
     step()
-    before = [{key: value.clone() for key, value in state.items()} for one in optimizers for state in one.state.values()]
+    before = [
+        {key: value.clone() for key, value in state.items()} for one in optimizers for state in one.state.values()
+    ]
     with preserved(step):
         step()
     after = [state for one in optimizers for state in one.state.values()]

@@ -74,9 +74,9 @@ def test_json_has_the_keys_that_others_rely_on(gobrrr, written):
 
 def test_the_prescription_is_a_file_that_can_be_read(gobrrr, written, tmp_path):
     path = tmp_path / "rx.json"
-    _, out, _ = gobrrr("treat", written(TRAINED), "--keep", str(path))
+    _, _, err = gobrrr("treat", written(TRAINED), "--keep", str(path))
     assert schema.read(Prescription, path).torch == torch.__version__
-    assert "gobrrr.apply(" in out.splitlines()[-1] or "gobrrr.apply(" in " ".join(out.split())
+    assert f"wrote {path}" in err
 
 
 def test_the_page_says_what_was_not_tried_and_ends_with_the_next_command(gobrrr, written):
@@ -89,12 +89,12 @@ def test_the_page_says_what_was_not_tried_and_ends_with_the_next_command(gobrrr,
 
 def test_what_to_type_next_depends_on_what_was_found():
     helped, idle = treated(), replace(treated(), kept=())
-    assert _following(helped, "a.py:b", None) == "gobrrr treat a.py:b --keep rx.json"
-    assert (
-        _following(helped, "a.py:b", Path("my rx.json"))
-        == 'in your program: gobrrr.apply("my rx.json", model, optimizer)'
-    )
-    assert _following(idle, "a.py:b", Path("rx.json")) == "gobrrr examine a.py:b"
+    none, some = frozenset(), frozenset({"tf32", "bf16"})
+    assert _following(helped, "a.py:b", none, None) == "gobrrr treat a.py:b --keep rx.json"
+    assert _following(helped, "a.py:b", some, None) == "gobrrr treat a.py:b --allow bf16,tf32 --keep rx.json"
+    told = 'in your program: rx = gobrrr.apply("my rx.json", model, optimizer)'
+    assert _following(helped, "a.py:b", none, Path("my rx.json")).removesuffix("; step = rx.step(step)") == told
+    assert _following(idle, "a.py:b", none, Path("rx.json")) == "gobrrr examine a.py:b"
 
 
 def test_all_treatments_are_listed(gobrrr):
@@ -110,6 +110,15 @@ def test_what_makes_no_sense_is_a_usage_error(gobrrr, args, said):
     code, _, err = gobrrr("treat", *args)
     assert code == 2
     assert said in err
+
+
+@pytest.mark.parametrize("option", ["--keep", "-o"])
+def test_where_nothing_can_be_written_nothing_is_searched(gobrrr, tmp_path, option):
+    (tmp_path / "a.py").write_text("raise AssertionError('nobody asked for it')")
+    for path in (tmp_path / "nowhere" / "found.json", tmp_path):
+        code, _, err = gobrrr("treat", f"{tmp_path}/a.py:b", option, str(path))
+        assert code == 2
+        assert "nobody asked" not in err
 
 
 def test_the_predicted_gain_is_the_product_of_those_kept():

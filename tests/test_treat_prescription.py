@@ -63,6 +63,24 @@ def test_another_model_torch_or_device_is_refused(change):
         gobrrr.apply(replace(prescription(made.model), **change), made.model)
 
 
+@pytest.mark.parametrize("given", [(), (torch.optim.LBFGS,)], ids=["none", "LBFGS"])
+def test_an_optimizer_that_cannot_be_fused_is_refused_and_left_alone(given):
+    made = training()
+    optimizers = [kind(made.model.parameters()) for kind in given]
+    with pytest.raises(BadInput, match=r"model, optimizer\)|LBFGS has no fused form"):
+        gobrrr.apply(prescription(made.model, FUSED), made.model, *optimizers)
+    assert not any("fused" in group for one in optimizers for group in one.param_groups)
+
+
+def test_what_fails_when_it_is_applied_is_told_in_a_sentence_and_undone():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
+    dose = PrescribedDose("conv-bn-fold", ("model:0+model:1",))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(BadInput, match="cannot be applied to this model: "):
+        gobrrr.apply(prescription(model, dose), model)
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+
+
 def test_a_treatment_that_nobody_knows_is_refused():
     made = training()
     with pytest.raises(BadInput, match="upgrade"):

@@ -16,7 +16,7 @@ from gobrrr.exam import Exam
 from gobrrr.stats import Comparison, Interval, Sample
 from gobrrr.timing.steady import StepEffort
 from gobrrr.treat.edit import Edit, item
-from gobrrr.treat.search import UNSEEN, Search
+from gobrrr.treat.search import Search
 from gobrrr.treat.subject import examined_subject
 from gobrrr.treat.treating import Final, _compulsory_floor_s, _confirmed, _final, _fused_floor_s
 from gobrrr.treat.treatment import TREATMENTS, Dose, Forecast, Numerics, Stage, Treatment, Unfit
@@ -241,8 +241,7 @@ def test_an_interrupt_keeps_what_was_found(group):
         search.run()
     assert names(search.kept) == ["good"]
     assert list(ward.force) == ["good"]
-    left = (None, UNSEEN) if group else (1.5, "the search was interrupted")
-    assert search.passed_over["later"] == left
+    assert search.passed_over["later"] == (None if group else 1.5, "the search was interrupted")
 
 
 def test_of_those_that_exclude_each_other_the_fastest_is_kept():
@@ -321,7 +320,7 @@ def test_no_trial_begins_after_the_budget():
     search = searched(ward, made(ward, "good", predicted=3.0), *others, budget_s=20)
     assert names(search.kept) == ["good"]
     assert search.unseen
-    assert search.passed_over == dict.fromkeys(("other", "another"), (None, UNSEEN))
+    assert search.passed_over == dict.fromkeys(("other", "another"), (None, "the budget is spent"))
 
 
 def test_what_the_budget_leaves_out_is_told_with_its_bound():
@@ -434,7 +433,7 @@ def test_an_interrupt_while_the_treated_step_is_examined_leaves_it_unseen():
         search.run()
     assert names(search.kept) == ["good"]
     assert search.unseen
-    assert search.passed_over == {"other": (None, UNSEEN)}
+    assert search.passed_over == {"other": (None, "the search was interrupted")}
 
 
 def test_an_interrupt_while_something_is_taken_takes_it():

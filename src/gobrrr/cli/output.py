@@ -30,6 +30,7 @@ def output_option(kinds: str | tuple[str, ...], document: str) -> Callable[[C], 
 
     def checked(_context: click.Context, _option: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
         check_endings(known, paths)  # what is wrong or missing is told before anything is measured
+        check_writable(paths)
         return paths
 
     return click.option(
@@ -52,6 +53,14 @@ def check_endings(known: Iterable[str], paths: Iterable[Path]) -> None:
             raise UsageError(f"the ending of {path} says no format: it should be one of {one_of}")
         if ending(path) in EXTRAS:
             need(*EXTRAS[ending(path)])
+
+
+def check_writable(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder, and not a file to write into")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UsageError(f"nothing can be written into {path}: is there such a folder, and is it yours?")
 
 
 def answer(

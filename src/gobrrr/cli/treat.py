@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gobrrr import schema, units
-from gobrrr.cli.output import answer, output_option
+from gobrrr.cli.output import answer, check_writable, output_option
 from gobrrr.cli.terminal import say, show_page
 from gobrrr.errors import UsageError
 
@@ -52,22 +52,29 @@ def command(
         return
     if target is None:
         raise UsageError("nothing to treat: gobrrr treat FILE.py:NAME")
-    found = _treated(target, _allowed(allow), units.parse_seconds(budget))
+    from gobrrr.treat.treating import allowed_types
+
+    check_writable(() if keep is None else (keep,))
+    types = allowed_types(word.strip() for word in allow.split(",") if word.strip())
+    found = _treated(target, types, units.parse_seconds(budget))
     if keep is not None:
         schema.write(found.prescription, keep)
+        say(f"wrote {keep}")
     from gobrrr.report.treat import render
 
-    page = partial(render, found, _following(found, target, keep))
+    page = partial(render, found, _following(found, target, types, keep))
     answer("treatment", found, found, page, outputs=outputs, as_json=as_json)
 
 
-def _following(found: "Treated", target: str, keep: Path | None) -> str:
+def _following(found: "Treated", target: str, allow: frozenset[str], keep: Path | None) -> str:
     """What to type next."""
     if not found.kept:
         return f"gobrrr examine {quote(target)}"
     if keep is None:
-        return f"gobrrr treat {quote(target)} --keep rx.json"
-    return f'in your program: gobrrr.apply("{keep}", model, optimizer)'
+        allowing = f"--allow {quote(','.join(sorted(allow)))} " if allow else ""
+        return f"gobrrr treat {quote(target)} {allowing}--keep rx.json"
+    whole = any(dose.sites == ("step",) for dose in found.prescription.doses)
+    return f'in your program: rx = gobrrr.apply("{keep}", model, optimizer){"; step = rx.step(step)" if whole else ""}'
 
 
 def _treated(target: str, allow: frozenset[str], budget_s: float) -> "Treated":
@@ -84,15 +91,3 @@ def _list() -> None:
     from gobrrr.treat.treatment import TREATMENTS
 
     show_page(render_list(TREATMENTS.values()))
-
-
-def _allowed(text: str) -> frozenset[str]:
-    """The words, each of which some treatment knows."""
-    import gobrrr.treat.treatments  # noqa: F401 (registers them)
-    from gobrrr.treat.treatment import TREATMENTS
-
-    known = {one.allow for one in TREATMENTS.values() if one.allow is not None}
-    words = frozenset(word.strip() for word in text.split(",") if word.strip())
-    if words - known:
-        raise UsageError(f"--allow knows {', '.join(sorted(known))}; not {', '.join(sorted(words - known))}")
-    return words

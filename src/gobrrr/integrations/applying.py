@@ -33,6 +33,7 @@ class _Applying:
         self._hooks = ExitStack()
         self._model: Any = None
         self._applied: Applied | None = None
+        self._refused = False
 
     def begin(self) -> None:
         from torch.nn.modules.module import register_module_forward_pre_hook
@@ -43,8 +44,13 @@ class _Applying:
 
     def end(self) -> None:
         self._hooks.close()
-        if self._applied is None:
-            self._say("the program never called the model that the prescription is for: nothing was applied")
+        if self._applied is None and not self._refused:
+            missed = (
+                "called the model that the prescription is for"
+                if self._model is None
+                else "made a step of an optimizer"
+            )
+            self._say(f"the program never {missed}: nothing was applied")
 
     def _called(self, module: Any, _args: Any) -> None:
         """The first call of all may be the model's, or that of a part: the fingerprint tells."""
@@ -66,7 +72,8 @@ class _Applying:
         try:
             self._applied = apply(self._prescription, self._model, optimizer)
         except GobrrrError as error:
-            self._say(str(error))
+            self._refused = True
+            self._say(f"{error}; the program runs on untreated")
             return
         done = [dose.treatment.name for dose in self._applied.subject.plan]
         left = [dose.treatment.name for dose in self._applied.plan if dose.treatment.name not in done]

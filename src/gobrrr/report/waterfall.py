@@ -117,7 +117,9 @@ def _verdict(found: Treated) -> str:
     if not found.kept and not found.rejected:
         return f"nothing was tried ({units.seconds(found.baseline_s)}); ended after {units.seconds(found.spent_s)}"
     if not found.kept:
-        return f"nothing that was tried makes this step faster ({units.seconds(found.baseline_s)}); {spent}"
+        open_ones = any(one.reason.startswith("cannot decide") for one in found.rejected)
+        makes = "is known to make" if open_ones else "makes"
+        return f"nothing that was tried {makes} this step faster ({units.seconds(found.baseline_s)}); {spent}"
     interval = f"{units.times(found.speedup_low)} to {units.times(found.speedup_high)}"
     floor_s = found.fused_floor_s
     of_floor = "" if not floor_s else f"; at {units.percent(floor_s / found.treated_s, 0)} of the fused floor"

@@ -64,6 +64,9 @@ class Advice:
 class PrescribedDose:
     treatment: str
     sites: tuple[str, ...]
+    predicted: float | None = None
+    """Its gain over what was in force before, as a ratio; and so as it was raced."""
+    measured: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from gobrrr import schema
 from gobrrr.errors import BadInput
 from gobrrr.timing.state import preserved
 from gobrrr.treat.compiling import patient_compiler
-from gobrrr.treat.outcome import PrescribedDose, Prescription
+from gobrrr.treat.outcome import Kept, PrescribedDose, Prescription
 from gobrrr.treat.subject import Subject, examined_subject
 from gobrrr.treat.treatment import TREATMENTS, Dose, Plan, Stage, graphless
+from gobrrr.treat.trial import said_by
 
 if TYPE_CHECKING:
     import torch
@@ -32,8 +33,12 @@ def doses_of(named: Iterable[tuple[str, tuple[str, ...]]]) -> Plan:
     return tuple(found)
 
 
-def prescribed(plan: Iterable[Dose]) -> tuple[PrescribedDose, ...]:
-    return tuple(PrescribedDose(dose.treatment.name, dose.sites) for dose in plan)
+def prescribed(plan: Iterable[Dose], kept: Iterable[Kept]) -> tuple[PrescribedDose, ...]:
+    """With what each gained when it was tried, as far as it was kept by itself."""
+    gains = {one.treatment: (one.predicted, one.measured) for one in kept}
+    return tuple(
+        PrescribedDose(dose.treatment.name, dose.sites, *gains.get(dose.treatment.name, (None, None))) for dose in plan
+    )
 
 
 def fingerprint_of(models: "Mapping[str, torch.nn.Module]") -> str:
@@ -87,7 +92,10 @@ def apply(
     subject = examined_subject(_no_step, _holding(model, optimizer))
     refuse_others(found, subject)
     doses = doses_of((dose.treatment, dose.sites) for dose in found.doses)
-    subject.become(tuple(_without_step(doses, subject)))
+    try:
+        subject.become(tuple(_without_step(doses, subject)))
+    except Exception as error:  # of torch's and of compilers: the model is as it was, and its owner is told
+        raise BadInput(f"the prescription cannot be applied to this model: {said_by(error)}") from error
     return Applied(subject, doses)
 
 

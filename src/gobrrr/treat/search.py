@@ -20,7 +20,6 @@ from gobrrr.treat.trial import Bench, Trial, said_by, trial
 WORTH_TRYING = 1.02
 """Predicted at the most: below, a race could hardly show it."""
 
-UNSEEN = "the step was not examined as treated"
 """So nobody knows what it could gain now."""
 
 REPLAY_S = 12e-6
@@ -94,17 +93,17 @@ class Search:
         return rivals or self.candidates[:1]
 
     def _leave(self, why: str) -> None:
-        """What is not tried any more: it had a bound, or is not weighed for the step as treated."""
+        """What is not tried any more: it had a bound, or is not weighed any more."""
         bounds = {one.dose.treatment.name: one.forecast.high for one in self.candidates}
         passed, self.passed_over = self.passed_over, dict(self.beaten)
         for treatment in self._open():
             name = treatment.name
             if (reason := self._ruled_out(treatment)) is not None:
                 self.passed_over[name] = None, reason
-            elif self.unseen:
-                self.passed_over[name] = None, UNSEEN
+            elif name in bounds:
+                self.passed_over[name] = bounds[name], why
             else:
-                self.passed_over[name] = (bounds[name], why) if name in bounds else passed.get(name, (None, why))
+                self.passed_over[name] = passed.get(name, (None, self._forbidden(treatment) or why))
 
     def _open(self) -> list[Treatment]:
         """Neither kept nor tried nor beaten."""
@@ -113,11 +112,14 @@ class Search:
 
     def _ruled_out(self, treatment: Treatment) -> str | None:
         """Whatever it could gain."""
-        if treatment.allow is not None and treatment.allow not in self.allowed:
-            return f"changes numbers: --allow {treatment.allow}"
         if treatment.group is not None and any(_group(step) == treatment.group for step in self.kept):
             return "another of its kind is kept"
         return None
+
+    def _forbidden(self, treatment: Treatment) -> str | None:
+        if treatment.allow is None or treatment.allow in self.allowed:
+            return None
+        return f"changes numbers: --allow {treatment.allow}"
 
     def _weigh(self) -> None:
         """All that are open. An interrupt meanwhile leaves what was known before."""
@@ -135,15 +137,18 @@ class Search:
         """Or a bound, and why it is not tried."""
         if (reason := self._ruled_out(treatment)) is not None:
             return None, reason
+        sites, forbidden = None, self._forbidden(treatment)
         try:
             sites = treatment.kind.sites(chart)
             forecast = treatment.kind.forecast(chart, sites)
-        except Unfit as unfit:
-            return None, str(unfit)
+        except Unfit as unfit:  # how fast a type is was not measured where nobody has allowed it
+            return None, str(unfit) if sites is None or forbidden is None else forbidden
         except Exception as error:  # noqa: BLE001 (it looks into the user's models, and other treatments can still help)
             return None, f"could not be weighed: {said_by(error)}"
         if forecast.high < WORTH_TRYING:
             return forecast.high, "too little to gain"
+        if forbidden is not None:
+            return forecast.high, forbidden
         return Candidate(Dose(treatment, sites), forecast)
 
     def _is_spent(self) -> bool:

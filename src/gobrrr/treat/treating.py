@@ -10,6 +10,7 @@ from typing import Any
 
 from gobrrr.diagnose.compulsory import compulsory_floor
 from gobrrr.diagnose.fusion import fused_floor
+from gobrrr.errors import UsageError
 from gobrrr.exam import Exam
 from gobrrr.examination import examine
 from gobrrr.machine import datasheets, identify
@@ -43,6 +44,17 @@ WAIT = 0.2
 """Of the budget, for a second process to have made the workload."""
 
 
+def allowed_types(words: Iterable[str]) -> frozenset[str]:
+    """Each of them a type that some treatment knows."""
+    import gobrrr.treat.treatments  # noqa: F401 (registers them)
+
+    known = {one.allow for one in TREATMENTS.values() if one.allow is not None}
+    asked = frozenset([words] if isinstance(words, str) else words)
+    if asked - known:
+        raise UsageError(f"--allow knows {', '.join(sorted(known))}; not {', '.join(sorted(asked - known))}")
+    return asked
+
+
 def treat(
     factory: Callable[[], Any],
     target: str,
@@ -56,10 +68,12 @@ def treat(
     """Examines the step, tries what can help it, and says what did. ^C ends the search and keeps what was found."""
     import gobrrr.treat.treatments  # noqa: F401 (registers them)
 
+    allowed = allowed_types(allow)
+    if not budget_s >= 0:
+        raise UsageError(f"no search can end after {budget_s:g} seconds")
     subject = subject_of(factory)
     clock = clock or DeviceClock(subject.device)
     effort = effort or (CPU_STEP_EFFORT if subject.device == "cpu" else CUDA_STEP_EFFORT)
-    allowed = frozenset(allow)
     began_s = clock.now_s()
     with ExitStack() as stack:
         ours = stack.enter_context(preserved(subject.origin))
@@ -90,7 +104,8 @@ def treat(
         try:
             with suppress(KeyboardInterrupt):
                 search.run()
-            say("racing the step as it came against the step as treated")
+            if search.kept:
+                say("racing the step as it came against the step as treated")
             final = _confirmed(search, _final(bench, search, exam))
             return _treated(search, came, target, final, clock.now_s() - began_s)
         finally:
@@ -222,7 +237,7 @@ def _treated(search: Search, came: Admission, target: str, final: Final, spent_s
             torch=torch.__version__,
             device=identify(subject.device).name,
             model=came.model,
-            doses=prescribed(final.plan),
+            doses=prescribed(final.plan, kept),
             predicted=predicted,
             measured=final.comparison.speedup,
         ),

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import TypeAlias
 
 from gobrrr.errors import UsageError
-from gobrrr.machine.bench import Bench, together
+from gobrrr.machine.bench import Bench, Unmeasurable, together
 from gobrrr.stats import NOISY_SPREAD, Sample
 
 Samples: TypeAlias = dict[str, Sample]
@@ -72,7 +72,10 @@ def settled(bench: Bench, name: str, now: Callable[[], float]) -> None:
     for _ in range(TRIES - 1):
         if _noise(bench.results[name]) <= NOISY_SPREAD or now() > bench.effort.retry_until_s:
             return
-        again = PROBES[name].run(bench)
+        try:
+            again = PROBES[name].run(bench)
+        except Unmeasurable:
+            return  # this time, and what was measured before stays
         bench.results[name] = min(bench.results[name], again, key=_noise)
 
 

@@ -19,6 +19,8 @@ def cost(bench: Bench, member: str) -> Samples:
     """Seconds of one evaluation over those of one multiply-add slot, 2 / V seconds, on the same machine."""
     rate = _multiply_add_rate(bench)
     seconds = _on_cuda(bench, member, rate) if bench.kind == "cuda" else _on_cpu(bench, member)
+    if seconds.median <= 0:
+        raise Unmeasurable("it cannot be told from nothing: the machine is busy")
     return {f"transcendental_cost.{member}": Sample(tuple(value * rate / 2 for value in seconds.values))}
 
 

@@ -17,7 +17,7 @@ from gobrrr.treat.treatment import Forecast, Numerics, Stage, Unfit, treatment
     numerics=Numerics.LOWER,
     allow="bf16",
     by_hand="""
-    with torch.autocast("cuda", torch.bfloat16):  # forward and loss; not the backward pass
+    with torch.autocast(inputs.device.type, torch.bfloat16):  # forward and loss; not the backward pass
         loss = model(inputs).loss
     """,
 )

@@ -17,7 +17,8 @@ FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
     "fused optimizer",
     stage=Stage.OPTIMIZER,
     by_hand="""
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    # the optimizer that you have, with one argument more
+    optimizer = torch.optim.AdamW(model.parameters(), ..., fused=True)
     """,
 )
 class FusedOptimizer:
@@ -43,7 +44,13 @@ class FusedOptimizer:
         )
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
+        if len(subject.optimizers) <= max(map(int, sites)):
+            raise Unfit("it fuses an optimizer, and none was given: gobrrr.apply(..., model, optimizer)")
         for optimizer in (subject.optimizers[int(site)] for site in sites):
+            if all(group.get("fused") for group in optimizer.param_groups):
+                continue  # where it is applied, somebody has done so
+            if not can_be_fused(optimizer):
+                raise Unfit(f"{type(optimizer).__name__} has no fused form")
             for group in optimizer.param_groups:
                 yield item(group, "fused", value=True)
                 yield item(group, "foreach", value=False)
