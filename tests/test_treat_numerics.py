@@ -391,6 +391,33 @@ def test_an_optimizer_that_does_not_do_its_work_is_found_out_whatever_is_allowed
     assert not verified(found, known, found.plan).passed
 
 
+class Looking(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        nn = torch.nn
+        one, other = (nn.Sequential(nn.Conv2d(size, 16, 3), nn.BatchNorm2d(16), nn.ReLU()) for size in (3, 16))
+        self.body, self.attention = nn.Sequential(one, other), nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, images):
+        tokens = self.body(images).flatten(2).mT
+        return self.attention(tokens, tokens, tokens)[0]
+
+
+@pytest.mark.parametrize("rate", [1e-3, 2e-3])
+def test_what_was_allowed_moves_small_biases_by_chance_and_no_rate_is_another(rate):
+    """A key's bias has no gradient but noise, of which AdamW makes a whole step; convolutions below norms have some."""
+    torch.manual_seed(0)
+    model, images = Looking(), torch.randn(4, 3, 12, 12)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    found = trained(model, lambda: model(images).square().mean(), optimizer)
+    known = truth(found)
+    found.become((Dose(TREATMENTS["bf16-autocast"], ("model:",)),))
+    swap_on([item(optimizer.param_groups[0], "lr", rate)])
+    checked = verified(found, known, found.plan)
+    assert checked.passed == (rate == 1e-3), checked
+    assert checked.worst_error > 1e-3, "in bf16 it was"
+
+
 def test_parameters_that_share_memory_share_it_in_fp64():
     """Else what a flat optimizer does is not seen there, and nothing that it does is wrong."""
     torch.manual_seed(0)

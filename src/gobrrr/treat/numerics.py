@@ -34,6 +34,10 @@ KNOWN, LOST, AGAINST = 0.5, 0.5, -0.25
 """Where eager's change goes the right way, by its cosine, another's is lost if it is shorter than this share of the
 right one, and goes against it from this cosine on.
 """
+CHANGED, CHANGED_BY_CHANCE = 0.9, 1.1
+"""Of a change, what a type that was allowed may move it by: less than would double it; and where nobody knows which
+way, as AdamW makes a whole step of what is zero but for rounding, one more.
+"""
 MANY = 100
 """Elements from which on a direction is no chance."""
 
@@ -42,6 +46,8 @@ EPSILONS = {"float64": 2**-52, "float32": 2**-23, "bfloat16": 2**-8, "float16": 
 
 ALLOWED = {"tf32": 5e-3, "bf16": 5e-2, "fp16": 2e-2, "fp8": 0.1, "int8": 0.1}
 """Relative error that who allows a type has allowed: some ten times what rounding once costs."""
+GRADIENTS = 4
+"""Times that, for what has come back through all layers: with batch normalization 7 % in bf16 after two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +162,7 @@ def _usual(errors: "Mapping[str, Error]") -> "dict[str, Usual]":
     kinds: defaultdict[str, list[Error]] = defaultdict(list)
     for name, error in errors.items():
         kinds[kind_of(name)].append(error)
-    found = {kind: Usual.of(some) for kind, some in kinds.items()}
+    found = {kind: Usual.of(some, kind) for kind, some in kinds.items()}
     return {name: found[kind_of(name)] for name in errors}
 
 
@@ -184,10 +190,12 @@ class Error:
     factor: float
     norms_apart: float
     """By how much the sizes of the whole tensors differ, over the root of their elements' number."""
-    change: float
-    """What the step does to it; of what it makes, all."""
+    change: float | None
+    """What the step does to it; None of what it makes."""
+    is_known: bool
+    """Eager does that in the right direction."""
     is_lost: bool
-    """That is not done, or the other way."""
+    """It is not done, or the other way."""
 
     @classmethod
     def of(
@@ -198,6 +206,7 @@ class Error:
         alike = [one for one in shaken if one.shape == right.shape]
         moved = max((_rms(one.values - right.values) for one in alike), default=0.0)
         was = before.values if before is not None and before.shape == base.shape else None
+        is_known = was is not None and _cosine(base.values - was, right.values - was) >= KNOWN
         return cls(
             size=size,
             own=_rms(seen.values - right.values),
@@ -207,8 +216,9 @@ class Error:
             norms_apart=abs(seen.norm - right.norm) / math.sqrt(max(1, base.elements))
             if math.isfinite(right.norm)
             else 0.0,
-            change=size if was is None else _rms(right.values - was),
-            is_lost=was is not None and _is_lost(base.values - was, seen.values - was, right.values - was),
+            change=None if was is None else _rms(right.values - was),
+            is_known=is_known,
+            is_lost=is_known and was is not None and _is_lost(seen.values - was, right.values - was),
         )
 
     def limit(self, usual: "Usual", allowed: str | None) -> float:
@@ -216,9 +226,16 @@ class Error:
         elsewhere its share of the size.
         """
         if allowed is not None:
-            return ALLOWED[allowed] * max(self.size, usual.size)
+            return max(ALLOWED[allowed] * usual.times * max(self.size, usual.size), self._moved_by_chance(usual))
         others = usual.eagers if self.eagers >= NOISE * self.size else usual.share * self.size
-        return self.factor * max(self.eagers, others, self.rounding) + SLACK * self.change
+        return self.factor * max(self.eagers, others, self.rounding) + SLACK * (
+            self.size if self.change is None else self.change
+        )
+
+    def _moved_by_chance(self, usual: "Usual") -> float:
+        if self.change is None:
+            return 0.0
+        return CHANGED * self.change if self.is_known else CHANGED_BY_CHANCE * max(self.change, usual.change)
 
     def is_beyond(self, usual: "Usual", allowed: str | None) -> bool:
         """By the elements that were looked at; and by the whole, whose size cannot differ by more than its error."""
@@ -230,10 +247,8 @@ def _is_reference(truth: Seen, base: Seen) -> bool:
     return truth.shape == base.shape and not _becomes_infinite(base, truth)
 
 
-def _is_lost(eagers: "torch.Tensor", own: "torch.Tensor", right: "torch.Tensor") -> bool:
-    """A change. Where eager itself does not know which way, as of what is zero but for rounding, nobody does."""
-    if not _cosine(eagers, right) >= KNOWN:
-        return False
+def _is_lost(own: "torch.Tensor", right: "torch.Tensor") -> bool:
+    """A change."""
     return _rms(own) < LOST * _rms(right) or (right.numel() >= MANY and _cosine(own, right) < AGAINST)
 
 
@@ -251,14 +266,19 @@ class Usual:
     eagers: float
     share: float
     """Eager's error, of the size of each."""
+    change: float
+    times: float
+    """What may be off by more than results: gradients."""
 
     @classmethod
-    def of(cls, errors: Sequence[Error]) -> "Usual":
+    def of(cls, errors: Sequence[Error], kind: str) -> "Usual":
         shares = [error.eagers / error.size for error in errors if error.size]
         return cls(
             median(error.size for error in errors),
             median(error.eagers for error in errors),
             median(shares) if shares else 0.0,
+            median(error.change or 0.0 for error in errors),
+            GRADIENTS if kind == "gradient" else 1,
         )
 
 
