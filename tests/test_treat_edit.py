@@ -1,6 +1,7 @@
 """Edits swap: on and off any number of times leaves what was there, and a failure leaves nothing behind."""
 
 import signal
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.treat.edit import Edit, attribute, data, item, number, shared, swap_off, swap_on
+from gobrrr.treat.edit import Edit, attribute, data, item, number, rebinding, shared, swap_off, swap_on
 from gobrrr.treat.subject import Subject
 
 
@@ -193,3 +194,15 @@ def test_an_interrupt_while_a_dose_that_failed_is_taken_back_leaves_what_was_in_
     with pytest.raises(KeyboardInterrupt):
         subject.become((bad,))
     assert (thing.own, thing.kind, len(subject.courses)) == (1, "class", 1)
+
+
+def test_a_name_that_steps_give_away_means_at_last_what_it_meant_at_first():
+    holder = {"loss": "first"}
+    edit = rebinding(lambda: holder["loss"], partial(holder.__setitem__, "loss"), "captured")
+    for left in ("by one step", "by another"):
+        edit.swap()
+        assert holder["loss"] == "captured"
+        holder["loss"] = left
+        edit.swap()
+        assert holder["loss"] == "first"
+        holder["loss"] = left

@@ -627,3 +627,12 @@ def test_an_idle_optimizer_still_asks_for_the_loss():
 def test_a_reference_of_another_shape_is_none():
     eager = torch.ones(3)
     assert judged(eager, eager.clone(), torch.ones(4, dtype=torch.float64)).passed
+
+
+def test_an_optimizer_with_things_of_its_own_in_its_state_is_watched_where_it_has_moments():
+    layer, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
+    optimizer = torch.optim.AdamW(layer.parameters())
+    optimizer.state["counts"] = {"steps": torch.zeros(())}
+    optimizer.state["rate"] = 0.1
+    known = truth(trained(layer, lambda: layer(x).square().mean(), optimizer))
+    assert "exp_avg of model.weight" in known.watched

@@ -128,7 +128,18 @@ _SHARED: dict[tuple[int, str], tuple[Edit, int]] = {}
 
 
 def gradient(parameter: "torch.Tensor", other: "torch.Tensor | None") -> Edit:
-    return Edit(lambda: parameter.grad, lambda new: setattr(parameter, "grad", new), other)
+    return rebinding(lambda: parameter.grad, lambda new: setattr(parameter, "grad", new), other)
+
+
+def rebinding(find: Callable[[], Any], bind: Callable[[Any], object], value: Any) -> Edit:
+    """Of a name that steps give to other things: off, it means what it meant at first, not what the last one left."""
+    meant = [find()]
+
+    def write(new: Any) -> None:
+        bind(new)
+        meant[0] = new
+
+    return Edit(lambda: meant[0], write, value)
 
 
 def swap_on(edits: Iterable[Edit]) -> list[Edit]:

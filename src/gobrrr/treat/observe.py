@@ -232,6 +232,8 @@ def _places(subject: Subject) -> dict[int, tuple[str, Callable[[], Any]]]:
             found[id(tensor)] = f"{root}.{name}", partial(_itself, tensor)
     for optimizer in subject.optimizers:
         for parameter, state in optimizer.state.items():
+            if id(parameter) not in found or not isinstance(state, dict):
+                continue  # of the optimizer's own, or of a parameter that it has no more
             moments = {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
             owner = found[id(parameter)][0]
             found |= {id(value): (f"{key} of {owner}", partial(state.get, key)) for key, value in moments.items()}

@@ -23,8 +23,8 @@ def bound(things: Iterable[object]) -> "list[tuple[Place, torch.Tensor]]":
     """The places in these that hold a tensor, and which."""
     import torch
 
-    found = ((place, place.find()) for thing in things for place in _places(thing))
-    return [(place, value) for place, value in found if isinstance(value, torch.Tensor)]
+    found = (one for thing in things for one in _held(thing))
+    return [(place(), value) for place, value in found if isinstance(value, torch.Tensor)]
 
 
 def rebound(before: "Iterable[tuple[Place, torch.Tensor]]") -> "Iterator[tuple[Place, torch.Tensor]]":
@@ -37,10 +37,20 @@ def rebound(before: "Iterable[tuple[Place, torch.Tensor]]") -> "Iterator[tuple[P
             yield place, value
 
 
-def _places(thing: object) -> Iterator[Place]:
+def _held(thing: object) -> Iterator[tuple[Callable[[], Place], object]]:
     """An object's attributes are entries too."""
     if isinstance(thing, dict):
-        yield from (Place(str(key), partial(thing.get, key), partial(thing.__setitem__, key)) for key in thing)
+        yield from ((partial(_entry, thing, key), value) for key, value in list(thing.items()))
     elif isinstance(thing, CellType):
-        contents = partial(getattr, thing, "cell_contents")
-        yield Place("a variable", partial(value_or_empty, contents), partial(setattr, thing, "cell_contents"))
+        place = _variable(thing)
+        yield lambda: place, place.find()
+
+
+def _entry(thing: "dict[Any, Any]", key: object) -> Place:
+    name = key if isinstance(key, str) else f"a {type(key).__name__}"
+    return Place(name, partial(thing.get, key), partial(thing.__setitem__, key))
+
+
+def _variable(cell: CellType) -> Place:
+    contents = partial(getattr, cell, "cell_contents")
+    return Place("a variable", partial(value_or_empty, contents), partial(setattr, cell, "cell_contents"))

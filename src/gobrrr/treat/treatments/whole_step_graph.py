@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gobrrr.treat.bookkeeping import books_kept
 from gobrrr.treat.capture import captured
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.edit import Edit, attribute, gradient, item, number
+from gobrrr.treat.edit import Edit, attribute, gradient, item, number, rebinding
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 from gobrrr.treat.treatments.fused_optimizer import can_be_fused, steps_on_device
@@ -62,7 +62,7 @@ class WholeStepGraph:
             if left is not parameter.grad:
                 yield gradient(parameter, left)
         for place, computed in graph.bound:
-            yield Edit(place.find, place.bind, computed)
+            yield rebinding(place.find, place.bind, computed)
 
 
 def can_be_captured(optimizer: object) -> bool:
