@@ -115,7 +115,7 @@ def test_what_makes_no_sense_is_a_usage_error(gobrrr, args, said):
 @pytest.mark.parametrize("option", ["--keep", "-o"])
 def test_where_nothing_can_be_written_nothing_is_searched(gobrrr, tmp_path, option):
     (tmp_path / "a.py").write_text("raise AssertionError('nobody asked for it')")
-    for path in (tmp_path / "nowhere" / "found.json", tmp_path):
+    for path in (tmp_path / "a.py" / "found.json", tmp_path):
         code, _, err = gobrrr("treat", f"{tmp_path}/a.py:b", option, str(path))
         assert code == 2
         assert "nobody asked" not in err

@@ -14,9 +14,10 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.errors import CannotDecide
+from gobrrr.timing.state import preserved
 from gobrrr.treat.edit import attribute, item, swap_on
 from gobrrr.treat.numerics import check, check_distribution
-from gobrrr.treat.observe import exact, flat, gradients, seen
+from gobrrr.treat.observe import exact, flat, gradients, redraw, seen, widen
 from gobrrr.treat.subject import Course, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Numerics
 from gobrrr.treat.verify import INPUTS, truth, verified
@@ -448,6 +449,79 @@ def test_in_bf16_no_shake_excuses_a_fifth_too_much():
     assert not verified(treated(found, attribute(found, "step", lambda: step() * 1.2)), known, found.plan).passed
 
 
+class Left(torch.nn.Linear):
+    """A layer that is left out in most steps."""
+
+    def forward(self, x):
+        return x if self.drop and torch.rand(()) < self.drop else super().forward(x)
+
+
+def test_a_layer_that_is_left_out_by_chance_is_not_left_alone():
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(*(Left(8, 8) for _ in range(4))), torch.randn(4, 8)
+    for layer in model:
+        layer.drop = 0.9
+    found = trained(model, lambda: (model(x) + model[0].bias).square().mean(), torch.optim.SGD(model.parameters(), 0.1))
+    known = truth(found)
+    assert known.repeats
+    assert verified(treated(found), known, found.plan).passed
+
+
+def test_a_buffer_that_is_made_anew_may_be_written_in_place_as_a_captured_step_does():
+    model = Averaged()
+    found = subject_of(lambda: lambda: model(torch.ones(8)) * 0)
+    found.run()
+    known = truth(found)
+
+    def replayed():
+        model.mean.mul_(0.9).add_(1)
+        return torch.zeros(8)
+
+    assert verified(treated(found, attribute(found, "step", replayed)), known, found.plan).passed
+
+
+def test_slices_of_a_large_memory_are_widened_alone():
+    large = torch.randn(1 << 20)
+    one, other = large[100:116], large[120:136]
+    known = truth(subject_of(lambda: partial(torch.mul, one, other)))
+    assert known.exact
+    found = subject_of(lambda: partial(torch.mul, one, other))
+    with preserved(found.origin):
+        widen(found)
+        assert one.dtype == torch.float64
+        assert one.untyped_storage().nbytes() == 36 * 8
+
+
+@pytest.mark.parametrize(
+    ("made", "is_drawn"),
+    [
+        (lambda: torch.ones(64), True),
+        (lambda: torch.zeros(64), True),
+        (lambda: torch.full((64,), 999.0), False),
+        (lambda: torch.zeros(8, 8).masked_fill(torch.ones(8, 8).triu(1).bool(), -torch.inf), False),
+    ],
+    ids=["ones", "zeros", "times", "mask"],
+)
+def test_inputs_full_of_one_number_stay_between_zero_and_it(made, is_drawn):
+    """A target of ones that were more would end a process on a GPU."""
+    tensor = made()
+    values = set(tensor.flatten().tolist())
+    redraw([tensor], 11)
+    assert not tensor.isnan().any()
+    assert (set(tensor.flatten().tolist()) != values) == is_drawn
+    if is_drawn:
+        assert 0 <= tensor.min() <= tensor.max() <= 1
+        assert tensor.equal(tensor.bfloat16().float())
+
+
+def test_tensors_without_numbers_are_nothing_to_compare():
+    model = torch.nn.Linear(4, 4)
+    model.register_buffer("shape", torch.empty(3, device="meta"))
+    found = subject_of(lambda: Workload(model, torch.randn(2, 4)))
+    known = truth(found)
+    assert verified(treated(found), known, found.plan).passed
+
+
 def test_who_holds_a_generator_of_his_own_is_random_too():
     generator = torch.Generator()
     assert not known_of(lambda: torch.ones(3) * torch.rand(3, generator=generator)).repeats
@@ -504,8 +578,9 @@ def test_of_integers_every_one_counts():
     ids = torch.arange(100_000)
     wrong = ids.clone()
     wrong[3] = 7
-    assert judged(ids, ids.clone()).passed
-    assert not judged(ids, wrong).passed
+    assert judged(ids, ids.clone(), name="tensor 0").passed
+    assert not judged(ids, wrong, name="tensor 0").passed
+    assert judged(ids, wrong).passed, "but for a tie of results"
 
 
 def test_sparse_gradients_lie_where_they_lie():

@@ -59,8 +59,9 @@ def check_writable(paths: Iterable[Path]) -> None:
     for path in paths:
         if path.is_dir():
             raise UsageError(f"{path} is a folder, and not a file to write into")
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise UsageError(f"nothing can be written into {path}: is there such a folder, and is it yours?")
+        there = next(one for one in (path, *path.absolute().parents) if one.exists())  # folders are made
+        if not os.access(there, os.W_OK) or (there != path and not there.is_dir()):
+            raise UsageError(f"{path} cannot be written: {there} does not let you")
 
 
 def answer(

@@ -1,15 +1,16 @@
 """Observing a step: what it gave back, which gradients it made, and everything that it left changed."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from gobrrr.timing.state import preserved
 from gobrrr.timing.state.generators import seeds
-from gobrrr.timing.state.reach import is_open, reached, slots, value_or_empty
+from gobrrr.timing.state.reach import is_open, is_wrapper, reached, slots, value_or_empty
 from gobrrr.treat.edit import Edit, attribute, swap_off, swap_on
 from gobrrr.treat.numerics import Observation, Seen
 from gobrrr.treat.places import bound, rebound
@@ -32,12 +33,10 @@ bytes but one, to either side: eight would be six percent of all numbers in bf16
 MANY = 1_000_003
 """More than there are tensors: each has its own seed, and no other is shaken alike. A CPU looks at 32 bits of it."""
 
-NEAR = 0.1
-"""Of a number that an input is full of, and of one where that is zero."""
 FLAT = 0.05
 """Of the largest number: a shake may have moved some."""
 
-PRIME = 65_537
+PRIME, CHUNK = 65_537, 1 << 22
 
 STEPS = 2
 """Whose effect is observed: of what is frozen by mistake, as a count of steps in a captured graph, two show it."""
@@ -198,14 +197,25 @@ def changing(subject: Subject) -> Watched:
 
 def touched(subject: Subject, watched: Watched) -> list[str]:
     """Parameters, buffers and moments that the step, as it is treated now, changes and did not as it came."""
-    left = {name: find for name, find in _places(subject).values() if name not in watched}
+    known = {id(find()) for find in watched.values()}  # under another name: a captured step writes in place
+    others = {name: find for name, find in _places(subject).values() if name not in watched}
+    left = {name: find for name, find in others.items() if _comparable(find()) and id(find()) not in known}
 
     def look() -> list[str]:
         before = {name: _some(find()) for name, find in left.items()}
         subject.step()
-        return [name for name, find in left.items() if not _same_or_both_nan(_some(find()), before[name])]
+        after = {name: find() for name, find in left.items()}
+        return [
+            name for name, one in after.items() if _comparable(one) and not _same_or_both_nan(_some(one), before[name])
+        ]
 
     return _each(subject, (Draw(0, 0),), look, [])[0]
+
+
+def _comparable(thing: object) -> bool:
+    import torch
+
+    return isinstance(thing, torch.Tensor) and _plain(thing) and not is_wrapper(thing)
 
 
 def _some(tensor: "torch.Tensor") -> "torch.Tensor":
@@ -315,6 +325,8 @@ def _dense(tensor: "torch.Tensor") -> "torch.Tensor":
         return _dense(tensor.to_dense() if tensor.is_mkldnn else tensor.values())
     if tensor.is_quantized:
         return tensor.dequantize()
+    if tensor.is_floating_point() and tensor.itemsize == 1:
+        return tensor.float()  # for which torch computes next to nothing
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
@@ -342,8 +354,11 @@ def _norm(whole: "torch.Tensor") -> "torch.Tensor":
     if whole.is_floating_point():
         norm: torch.Tensor = torch.linalg.vector_norm(whole, dtype=torch.float64)
         return norm
-    weights = torch.arange(1, whole.numel() + 1, device=whole.device).remainder_(PRIME)
-    return (whole.flatten().long() * weights).sum().remainder(1 << 52).double()
+    total = torch.zeros((), dtype=torch.long, device=whole.device)
+    for number, part in enumerate(whole.flatten().split(CHUNK)):  # type: ignore[no-untyped-call]
+        weights = torch.arange(1, part.numel() + 1, device=whole.device).remainder_(PRIME)
+        total += (number + 1) * (part.long() * weights).sum()
+    return total.remainder(1 << 52).double()
 
 
 def shuffled_inputs(subject: Subject, draws: Sequence[Draw]) -> "list[torch.Tensor]":
@@ -379,7 +394,8 @@ def _finite(subject: Subject, draws: Sequence[Draw], inputs: "list[torch.Tensor]
 
 
 def redraw(inputs: "list[torch.Tensor]", seed: int) -> None:
-    """Fresh inputs: the same numbers in another order, and where all are the same, others near it.
+    """Fresh inputs: the same numbers in another order, and where all are the same, others up to a fifth nearer to zero,
+    or to one: a target of ones is to stay between the two, or a kernel ends the process. Their few bits fit any type.
 
     In place, because a captured graph reads them where they lie. Truth values stay: a mask without a one is no input.
     """
@@ -392,14 +408,16 @@ def redraw(inputs: "list[torch.Tensor]", seed: int) -> None:
                 order = torch.randperm(tensor.numel(), generator=generator).to(tensor.device)
                 tensor.copy_(tensor.flatten()[order].reshape(tensor.shape))
                 if tensor.is_floating_point() and _is_flat(tensor):
-                    noise = torch.randn(tensor.shape, generator=generator).to(tensor)
-                    tensor.add_(NEAR * tensor.abs().clamp(min=1) * noise)
+                    steps = torch.randint(4, tensor.shape, generator=generator).to(tensor) / 16
+                    tensor.copy_(torch.where(tensor == 0, steps, tensor * (1 - steps)))
 
 
 def _is_flat(tensor: "torch.Tensor") -> bool:
-    """But for what shakes."""
+    """But for what shakes. A number that counts something, as a time, is no such."""
     low, high = (float(one) for one in tensor.aminmax())
-    return high - low <= FLAT * max(abs(high), abs(low))
+    largest = max(abs(high), abs(low))
+    counts = largest > 1 and low == high == round(high)
+    return isfinite(largest) and high - low <= FLAT * largest and not counts
 
 
 def exact(
@@ -438,27 +456,34 @@ def widen(subject: Subject, shake: int | None = None) -> None:
 
     tensors = [thing for thing in reached(subject.origin) if isinstance(thing, torch.Tensor)]
     found = [one for one in tensors if one.is_floating_point() and one.dim() and _plain(one)]
-    sharing = Counter(map(_memory, found))
-    stores: dict[object, torch.Tensor] = {}
-    for number, tensor in enumerate(found):
-        memory = _memory(tensor)
-        if memory not in stores:
-            whole = tensor.data if sharing[memory] == 1 else _whole(tensor)
-            stores[memory] = _widened(whole, shake, number)
-        wide = stores[memory]
-        tensor.data = (
-            wide if sharing[memory] == 1 else wide.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
-        )
+    sharing: defaultdict[object, list[torch.Tensor]] = defaultdict(list)
+    for tensor in found:
+        sharing[_memory(tensor)].append(tensor)
+    for number, sharers in enumerate(sharing.values()):
+        if len(sharers) == 1:
+            sharers[0].data = _widened(sharers[0].data, shake, number)
+            continue
+        spans = [_span(tensor) for tensor in sharers]
+        begin, end = min(first for first, _ in spans), max(last for _, last in spans)
+        wide = _widened(_stretch(sharers[0], begin, end), shake, number)
+        for tensor in sharers:
+            tensor.data = wide.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset() - begin)
 
 
 def _memory(tensor: "torch.Tensor") -> object:
     return tensor.untyped_storage().data_ptr(), tensor.device, tensor.dtype
 
 
-def _whole(tensor: "torch.Tensor") -> "torch.Tensor":
-    """All numbers of the memory that it lies in."""
-    storage = tensor.untyped_storage()
-    return tensor.new_empty(0).set_(storage, 0, (storage.nbytes() // tensor.itemsize,), (1,))
+def _span(tensor: "torch.Tensor") -> tuple[int, int]:
+    """Of its storage, the elements from the first to behind the last."""
+    first = int(tensor.storage_offset())
+    sizes = zip(tensor.size(), tensor.stride(), strict=True)
+    return first, first + (sum((size - 1) * stride for size, stride in sizes) + 1 if tensor.numel() else 0)
+
+
+def _stretch(tensor: "torch.Tensor", begin: int, end: int) -> "torch.Tensor":
+    """The numbers of the memory that it lies in, from one to another."""
+    return tensor.new_empty(0).set_(tensor.untyped_storage(), begin, (end - begin,), (1,))
 
 
 def _widened(tensor: "torch.Tensor", shake: int | None, number: int) -> "torch.Tensor":

@@ -1,4 +1,4 @@
-"""Places: names under which a step finds tensors, and others after it: entries of dicts, variables of closures."""
+"""Places: names under which a step finds tensors, and others after it: entries of dicts and lists, variables."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ class Place:
     bind: Callable[[Any], object]
 
 
-def bound(things: Iterable[object]) -> "list[tuple[Place, torch.Tensor]]":
-    """The places in these that hold a tensor, and which."""
+def bound(things: Iterable[object]) -> "list[tuple[Place, torch.Tensor | None]]":
+    """The places in these that hold a tensor, and which, or nothing yet."""
     import torch
 
     found = (one for thing in things for one in _held(thing))
-    return [(place(), value) for place, value in found if isinstance(value, torch.Tensor)]
+    return [(place(), value) for place, value in found if value is None or isinstance(value, torch.Tensor)]
 
 
-def rebound(before: "Iterable[tuple[Place, torch.Tensor]]") -> "Iterator[tuple[Place, torch.Tensor]]":
+def rebound(before: "Iterable[tuple[Place, torch.Tensor | None]]") -> "Iterator[tuple[Place, torch.Tensor]]":
     """Those that hold another tensor by now: what is computed anew each time, and not in its place."""
     import torch
 
@@ -41,6 +41,8 @@ def _held(thing: object) -> Iterator[tuple[Callable[[], Place], object]]:
     """An object's attributes are entries too."""
     if isinstance(thing, dict):
         yield from ((partial(_entry, thing, key), value) for key, value in list(thing.items()))
+    elif isinstance(thing, list):
+        yield from ((partial(_item, thing, number), value) for number, value in enumerate(thing))
     elif isinstance(thing, CellType):
         place = _variable(thing)
         yield lambda: place, place.find()
@@ -49,6 +51,14 @@ def _held(thing: object) -> Iterator[tuple[Callable[[], Place], object]]:
 def _entry(thing: "dict[Any, Any]", key: object) -> Place:
     name = key if isinstance(key, str) else f"a {type(key).__name__}"
     return Place(name, partial(thing.get, key), partial(thing.__setitem__, key))
+
+
+def _item(thing: "list[Any]", number: int) -> Place:
+    return Place(f"item {number}", partial(_at, thing, number), partial(thing.__setitem__, number))
+
+
+def _at(thing: "list[Any]", number: int) -> Any:
+    return thing[number] if number < len(thing) else None
 
 
 def _variable(cell: CellType) -> Place:

@@ -20,8 +20,6 @@ from gobrrr.treat.trial import Bench, Trial, said_by, trial
 WORTH_TRYING = 1.02
 """Predicted at the most: below, a race could hardly show it."""
 
-"""So nobody knows what it could gain now."""
-
 REPLAY_S = 12e-6
 """Of a captured graph, where nobody measured it."""
 
