@@ -14,6 +14,7 @@ from gobrrr.treat.treating import treat
 from gobrrr.treat.treatment import TREATMENTS, Dose
 from gobrrr.treat.verify import truth, verified
 from gobrrr.workload import Workload
+from test_treat_numerics import trained
 from test_treat_treatments import after_a_step, bits, flags
 from treating import Block
 
@@ -117,16 +118,7 @@ def test_a_search_finds_no_other_numbers_where_only_the_step_went_on():
 
 def test_gradients_that_the_untreated_step_has_left_in_a_race_are_no_fault_of_the_captured_one():
     layer, x = torch.nn.Linear(64, 64).cuda(), torch.randn(16, 64, device="cuda")
-    optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-2)
-
-    def step():
-        optimizer.zero_grad()
-        loss = layer(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    found = warm(step)
+    found = trained(lambda: layer(x).square().mean(), torch.optim.AdamW(layer.parameters(), lr=1e-2))
     known, said = truth(found), []
     turn = found.become((GRAPH,))
     with preserved(found.origin):

@@ -251,17 +251,7 @@ def test_what_has_moved_the_step_is_not_taken_for_rounding():
     """Shaken where it is now it lies as far from the truth as it does unshaken."""
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(64, 64), torch.randn(16, 64)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-2)
-
-    def step():
-        optimizer.zero_grad()
-        loss = layer(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    found = subject_of(lambda: step)
-    found.run()
+    found = trained(lambda: layer(x).square().mean(), torch.optim.SGD(layer.parameters(), lr=1e-2))
     known, said = truth(found), []
     found.courses.append(Course(Dose(TREATMENTS["compile"], ()), []))
     assert verified(found, known, found.plan, said.append).passed
@@ -315,7 +305,7 @@ def treated(found, *edits):
     return found
 
 
-def trained(model, loss, optimizer):
+def trained(loss, optimizer):
     """A step that leaves its gradients, and gives its loss."""
 
     def step():
@@ -346,11 +336,11 @@ def test_what_a_step_leaves_alone_stays_as_it_is():
     """A gradient of zero is another than none: AdamW lets the weight decay."""
     model, x = Heads(), torch.randn(4, 8)
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
-    found = trained(model, lambda: model(x).square().mean(), optimizer)
+    found = trained(lambda: model(x).square().mean(), optimizer)
     known = truth(found)
     assert verified(treated(found), known, found.plan).passed
     assert (
-        "left it as it was" in verified(treated(found, attribute(model, "asked", value=True)), known, found.plan).reason
+        "leaves it alone" in verified(treated(found, attribute(model, "asked", value=True)), known, found.plan).reason
     )
 
 
@@ -384,7 +374,7 @@ def test_an_optimizer_that_does_not_do_its_work_is_found_out_whatever_is_allowed
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(64, 64), torch.randn(16, 64)
     optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-4)
-    found = trained(layer, lambda: layer(x).square().mean() * 1e-6, optimizer)
+    found = trained(lambda: layer(x).square().mean() * 1e-6, optimizer)
     known = truth(found)
     found.courses.append(Course(Dose(TREATMENTS[allowed], ()), []))
     assert verified(found, known, found.plan).passed
@@ -410,7 +400,7 @@ def test_what_was_allowed_moves_small_biases_by_chance_and_no_rate_is_another(ra
     torch.manual_seed(0)
     model, images = Looking(), torch.randn(4, 3, 12, 12)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    found = trained(model, lambda: model(images).square().mean(), optimizer)
+    found = trained(lambda: model(images).square().mean(), optimizer)
     known = truth(found)
     found.become((Dose(TREATMENTS["bf16-autocast"], ("model:",)),))
     swap_on([item(optimizer.param_groups[0], "lr", rate)])
@@ -461,7 +451,7 @@ def test_a_layer_that_is_left_out_by_chance_is_not_left_alone():
     model, x = torch.nn.Sequential(*(Left(8, 8) for _ in range(4))), torch.randn(4, 8)
     for layer in model:
         layer.drop = 0.9
-    found = trained(model, lambda: (model(x) + model[0].bias).square().mean(), torch.optim.SGD(model.parameters(), 0.1))
+    found = trained(lambda: (model(x) + model[0].bias).square().mean(), torch.optim.SGD(model.parameters(), 0.1))
     known = truth(found)
     assert known.repeats
     assert verified(treated(found), known, found.plan).passed
@@ -536,7 +526,7 @@ def test_an_input_full_of_one_number_is_no_input_for_which_a_step_may_be_right_b
 
 def test_parameters_that_no_model_holds_have_gradients_and_moments_of_their_own():
     free = [torch.nn.Parameter(torch.randn(4)) for _ in range(3)]
-    found = trained(None, lambda: sum(one.square().sum() for one in free), torch.optim.AdamW(free))
+    found = trained(lambda: sum(one.square().sum() for one in free), torch.optim.AdamW(free))
     known = truth(found)
     assert {f"exp_avg of parameter {number}" for number in range(3)} <= set(known.watched)
     assert {f"gradient of parameter {number}" for number in range(3)} <= set(known.eager[0])
@@ -709,5 +699,5 @@ def test_an_optimizer_with_things_of_its_own_in_its_state_is_watched_where_it_ha
     optimizer = torch.optim.AdamW(layer.parameters())
     optimizer.state["counts"] = {"steps": torch.zeros(())}
     optimizer.state["rate"] = 0.1
-    known = truth(trained(layer, lambda: layer(x).square().mean(), optimizer))
+    known = truth(trained(lambda: layer(x).square().mean(), optimizer))
     assert "exp_avg of model.weight" in known.watched

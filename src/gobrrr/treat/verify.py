@@ -128,7 +128,8 @@ def _exactly(
             done = observed(subject, INPUTS, known.watched)
             more = touched(subject, known.watched)
         if more:
-            yield Check(cls.value, None, passed=False, worst=more[0], reason=f"{more[0]}: a step left it as it was")
+            reason = f"{more[0]}: is changed, and the step as it came leaves it alone"
+            yield Check(cls.value, None, passed=False, worst=more[0], reason=reason)
             return
         wide = known.exact or repeat(None)
         for draw, eager, right, own, effects in zip(INPUTS, known.eager, wide, made, done, strict=False):

@@ -3,6 +3,7 @@
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,15 +12,8 @@ from gobrrr.timing.state.undo import PutBack
 
 
 def held_generators(things: Iterable[object]) -> Iterator[PutBack]:
-    import torch
-
-    for thing in things:
-        if isinstance(thing, torch.Generator):
-            yield partial(thing.set_state, thing.get_state())
-        elif isinstance(thing, random.Random):
-            yield partial(thing.setstate, thing.getstate())
-        elif root_package(type(thing).__module__) == "numpy" and hasattr(thing, "bit_generator"):
-            yield partial(setattr, thing.bit_generator, "state", thing.bit_generator.state)
+    for held in _held(things):
+        yield partial(held.write, held.read())
 
 
 def seeds(things: Iterable[object]) -> Iterator[Callable[[int], object]]:
@@ -30,17 +24,34 @@ def seeds(things: Iterable[object]) -> Iterator[Callable[[int], object]]:
     yield random.seed
     if (numpy := sys.modules.get("numpy")) is not None:
         yield numpy.random.seed
+    for held in _held(things):
+        yield held.seed
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A generator of any library: its state, and how it begins anew."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    seed: Callable[[int], object]
+
+
+def _held(things: Iterable[object]) -> Iterator[_Held]:
+    import torch
+
     for thing in things:
         if isinstance(thing, torch.Generator):
-            yield thing.manual_seed
+            yield _Held(thing.get_state, thing.set_state, thing.manual_seed)
         elif isinstance(thing, random.Random):
-            yield thing.seed
+            yield _Held(thing.getstate, thing.setstate, thing.seed)
         elif root_package(type(thing).__module__) == "numpy" and hasattr(thing, "bit_generator"):
-            yield partial(_seed_numpy, thing)
+            bits: Any = thing.bit_generator
+            yield _Held(partial(getattr, bits, "state"), partial(setattr, bits, "state"), partial(_seed_numpy, bits))
 
 
-def _seed_numpy(generator: Any, seed: int) -> None:
-    generator.bit_generator.state = type(generator.bit_generator)(seed).state
+def _seed_numpy(bits: Any, seed: int) -> None:
+    bits.state = type(bits)(seed).state
 
 
 def global_generators() -> Iterator[PutBack]:
