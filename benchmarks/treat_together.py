@@ -22,17 +22,29 @@ from treat import line
 
 TREAT = Path(__file__).with_name("treat.py")
 PARTS = ("peers", "treated")
+LEAST_THREADS = 4
+"""That compile, of each process."""
 LAST_WORDS_S = (20.0, 10.0)
 """For what was interrupted to race once more what it has found, and, interrupted again, to write it."""
 
 
-def started(workload: str, part: str, folder: Path, extra: list[str]) -> "subprocess.Popen[bytes]":
-    """In a group of its own, which can be stopped with everything that it has started."""
+def started(workloads: list[str], folder: Path, extra: list[str]) -> "list[subprocess.Popen[bytes]]":
+    """Each in a group of its own, which can be stopped with everything that it has started."""
+    parts = [(workload, part) for workload in workloads for part in PARTS]
+    threads = max(LEAST_THREADS, (os.cpu_count() or 1) // len(parts))
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
+    return [_started(workload, part, folder, extra, environment) for workload, part in parts]
+
+
+def _started(
+    workload: str, part: str, folder: Path, extra: list[str], environment: dict[str, str]
+) -> "subprocess.Popen[bytes]":
     results, room = folder / name_of(workload, part), folder / "room"
     command = [sys.executable, str(TREAT), workload, str(results), "--part", part, "--room", str(room), *extra]
     log = results.with_suffix(".log").open("wb")
-    few = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "4"}  # of each, and there are many
-    return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=few)  # noqa: S603 (our own)
+    return subprocess.Popen(  # noqa: S603 (our own)
+        command, stdout=log, stderr=log, start_new_session=True, env=environment
+    )
 
 
 def name_of(workload: str, part: str) -> str:
@@ -76,7 +88,7 @@ def main() -> None:
     until_s = monotonic() + given.until
     with TemporaryDirectory() as name:
         folder = Path(name)
-        waited([started(one, part, folder, extra) for one in given.workloads for part in PARTS], until_s)
+        waited(started(given.workloads, folder, extra), until_s)
         if given.logs is not None:
             given.logs.mkdir(parents=True, exist_ok=True)
             for log in folder.glob("*.log"):

@@ -404,11 +404,11 @@ def redraw(inputs: "list[torch.Tensor]", seed: int) -> None:
     with torch.no_grad():
         for tensor in inputs:
             if tensor.numel() > 1 and tensor.dtype is not torch.bool and _plain(tensor) and tensor.is_leaf:
-                generator = torch.Generator().manual_seed(seed)
-                order = torch.randperm(tensor.numel(), generator=generator).to(tensor.device)
+                generator = torch.Generator(tensor.device).manual_seed(seed)
+                order = torch.randperm(tensor.numel(), generator=generator, device=tensor.device)
                 tensor.copy_(tensor.flatten()[order].reshape(tensor.shape))
                 if tensor.is_floating_point() and _is_flat(tensor):
-                    steps = torch.randint(4, tensor.shape, generator=generator).to(tensor) / 16
+                    steps = torch.randint(4, tensor.shape, generator=generator, device=tensor.device).to(tensor) / 16
                     tensor.copy_(torch.where(tensor == 0, steps, tensor * (1 - steps)))
 
 
