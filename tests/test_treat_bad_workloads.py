@@ -1,9 +1,12 @@
 """Workloads that make treating hard are treated as far as is safe, and are afterwards what they were."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from torch import nn
 
+import gobrrr.treat.treating
 from gobrrr.errors import ProgramFailed
 from gobrrr.treat.treating import treat
 from gobrrr.workload import Workload
@@ -29,6 +32,17 @@ def treated(made):
 def with_loss(model, x, optimizer=None):
     made = (optimizer or torch.optim.AdamW)(model.parameters(), lr=1e-2)
     return Workload(model, x, loss=lambda out: out.square().mean(), optimizer=made)
+
+
+@contextmanager
+def interrupted_at_the_end(*_args, **_options):
+    yield lambda *_given: None
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_while_everything_is_put_back_loses_nothing(monkeypatch):
+    monkeypatch.setattr(gobrrr.treat.treating, "rehearsals", interrupted_at_the_end)
+    assert treated(with_loss(Block(), torch.randn(4, 16))).target == "made.py:up"
 
 
 def test_tied_weights():

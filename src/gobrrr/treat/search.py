@@ -164,24 +164,24 @@ class Search:
                 self.beaten[one.dose.treatment.name] = one.forecast.high, f"{_name(best)} gains more than it could"
                 continue
             try:
-                step = self._tried(one)
+                step = self._tried(one, 1.0 if best is None else _speedup(best))
             except KeyboardInterrupt:
                 if best is not None:
                     self._take(best)
                 raise
-            if step.trial.reason is None and (best is None or _speedup(step) > _speedup(best)):
+            if step.trial.reason is None:
                 best, step = step, best
             if step is not None:
                 self.lost[step.candidate.dose.treatment.name] = done_with(step)
         return best
 
-    def _tried(self, candidate: Candidate) -> Step:
+    def _tried(self, candidate: Candidate, rival: float) -> Step:
         name = candidate.dose.treatment.name
         self.bench.say(f"{name}, predicted {candidate.forecast.speedup:.2f}x")
         plan = with_dose(self.bench.subject.plan, candidate.dose)
-        found = trial(self.bench, plan)
+        found = trial(self.bench, plan, rival)
         if not found.is_sound and (below := graphless(plan)) != plan and candidate.dose in below:
-            without = trial(self.bench, below)  # what cannot be captured may still be faster than what was
+            without = trial(self.bench, below, rival)  # what cannot be captured may still be faster than what was
             found = without if without.reason is None else found
         step = Step(candidate, found)
         self.bench.say(f"{name}: {found.reason or f'{_speedup(step):.2f}x'}")

@@ -28,7 +28,7 @@ from gobrrr.treat.rehearsal import rehearsals
 from gobrrr.treat.search import Search, Step
 from gobrrr.treat.subject import Subject, Turn, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Numerics, Plan
-from gobrrr.treat.trial import Bench, Say, raced
+from gobrrr.treat.trial import RIVAL_FASTER, Bench, Say, raced
 from gobrrr.treat.verify import truth
 from gobrrr.work.program import Program
 from gobrrr.workload import blamed, stdout_spared
@@ -74,42 +74,45 @@ def treat(
     subject = subject_of(factory)
     clock = clock or DeviceClock(subject.device)
     effort = effort or (CPU_STEP_EFFORT if subject.device == "cpu" else CUDA_STEP_EFFORT)
-    began_s = clock.now_s()
-    with ExitStack() as stack:
-        ours = stack.enter_context(preserved(subject.origin))
-        stack.enter_context(stdout_spared())
-        stack.enter_context(patient_compiler())
-        for _ in range(WARM_UP):
-            blamed(subject.run, "the step")
-        say("examining the step as it is")
-        looked = partial(examine, target=target, effort=effort, modes=sorted(allowed))
-        exam = looked(lambda: subject.origin)
-        say("computing what is right, in fp64 where that runs")
-        meanwhile = has_room_for_two(subject.device)
-        rehearse = stack.enter_context(rehearsals(target, at_once=meanwhile))
-        known = truth(subject)
-        if meanwhile:
-            rehearse((), WAIT * budget_s)  # so that it is there and at rest, or ended, before anything is raced
-        floor_s = partial(_compulsory_floor_s, exam)
-        bench = Bench(subject, clock, effort, known, rehearse, floor_s, ours.device_bytes, budget_s, say)
-        search = Search(
-            bench,
-            exam,
-            lambda: _examined(subject, looked),
-            tuple(TREATMENTS.values()),
-            allowed,
-            began_s + budget_s,
-        )
-        came = Admission(exam, peak_bytes(subject, ours.device_bytes), fingerprint_of(subject.models))
-        try:
+    began_s, found = clock.now_s(), None
+    try:
+        with ExitStack() as stack:
+            ours = stack.enter_context(preserved(subject.origin))
+            stack.enter_context(stdout_spared())
+            stack.enter_context(patient_compiler())
+            for _ in range(WARM_UP):
+                blamed(subject.run, "the step")
+            say("examining the step as it is")
+            looked = partial(examine, target=target, effort=effort, modes=sorted(allowed))
+            exam = looked(lambda: subject.origin)
+            say("computing what is right, in fp64 where that runs")
+            meanwhile = has_room_for_two(subject.device)
+            rehearse = stack.enter_context(rehearsals(target, at_once=meanwhile))
+            known = truth(subject)
+            if meanwhile:
+                rehearse((), WAIT * budget_s)  # so that it is there and at rest, or ended, before anything is raced
+            floor_s = partial(_compulsory_floor_s, exam)
+            bench = Bench(subject, clock, effort, known, rehearse, floor_s, ours.device_bytes, budget_s, say)
+            search = Search(
+                bench,
+                exam,
+                lambda: _examined(subject, looked),
+                tuple(TREATMENTS.values()),
+                allowed,
+                began_s + budget_s,
+            )
+            came = Admission(exam, peak_bytes(subject, ours.device_bytes), fingerprint_of(subject.models))
+            stack.callback(subject.end)
             with suppress(KeyboardInterrupt):
                 search.run()
             if search.kept:
                 say("racing the step as it came against the step as treated")
             final = _confirmed(search, _final(bench, search, exam))
-            return _treated(search, came, target, final, clock.now_s() - began_s)
-        finally:
-            subject.end()
+            found = _treated(search, came, target, final, clock.now_s() - began_s)
+    except KeyboardInterrupt:
+        if found is None:  # else it came while everything was put back
+            raise
+    return found
 
 
 def _examined(subject: Subject, looked: Callable[[Callable[[], Any]], Exam]) -> Exam:
@@ -271,7 +274,7 @@ def _kept(step: Step) -> Kept:
 def _rejected(step: Step) -> Rejected:
     """The speed of what computes other numbers is none."""
     trial, name = step.trial, step.candidate.dose.treatment.name
-    reason, predicted = trial.reason or "another of its kind is faster", step.candidate.forecast.speedup
+    reason, predicted = trial.reason or RIVAL_FASTER, step.candidate.forecast.speedup
     if trial.race is None or not trial.is_sound:
         return Rejected(name, reason, predicted, None)
     ran = trial.race.comparison

@@ -20,6 +20,7 @@ from gobrrr.treat.treatment import Plan, Unfit
 from gobrrr.treat.verify import Truth, verified
 
 NO_FASTER = "no faster"
+RIVAL_FASTER = "another of its kind is faster"
 
 Rehearse = Callable[[Plan], str | None]
 """Tries a plan where it can do no harm, and says what went wrong."""
@@ -37,7 +38,7 @@ class Trial:
     """Why it is not better; None if it is."""
     race: Race | None = None
     numerics: Check | None = None
-    """None where it was not faster: to check takes longer than to race, since without dropout it compiles anew."""
+    """None where nobody would keep it: to check takes longer than to race, as without dropout it compiles anew."""
     memory_bytes: int | None = None
     compile_s: float = 0.0
     """What it took to become so, its first step included, beyond a usual one."""
@@ -72,8 +73,11 @@ class Bench:
     say: Say = lambda _: None
 
 
-def trial(bench: Bench, plan: Plan) -> Trial:
-    """Afterwards the subject is as it was before; whatever fails is the reason, and ^C passes through."""
+def trial(bench: Bench, plan: Plan, rival: float = 1.0) -> Trial:
+    """Afterwards the subject is as it was before; whatever fails is the reason, and ^C passes through.
+
+    Of its kind, the best so far is the rival: it is as many times as fast as what is in force.
+    """
     if any(dose.treatment.risky for dose in plan):
         bench.say("  rehearsing it in a process of its own")
         if (said := bench.rehearse(plan)) is not None:
@@ -82,7 +86,7 @@ def trial(bench: Bench, plan: Plan) -> Trial:
     began_s = bench.clock.now_s()
     try:
         turn = bench.subject.become(plan)
-        return _tried(bench, plan, turn, pools, bench.clock.now_s() - began_s)
+        return _tried(bench, plan, turn, pools, bench.clock.now_s() - began_s, rival)
     except Exception as error:  # noqa: BLE001 (compilers raise anything, and other treatments can still help)
         return Trial(plan, said_by(error))
     finally:
@@ -91,13 +95,13 @@ def trial(bench: Bench, plan: Plan) -> Trial:
         released(bench.subject.device)
 
 
-def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], became_s: float) -> Trial:
+def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], became_s: float, rival: float) -> Trial:
     subject = bench.subject
     ready_s = became_s + _first_step_s(bench)
     bench.say("  racing")
     with preserved(subject.origin):
         ran = raced(bench, turn, clear=CLEAR)
-        reason = _why_not(ran, bench.floor_s(plan))
+        reason = _why_not(ran, bench.floor_s(plan), rival)
         if reason == NO_FASTER and _launches_the_same(subject, turn):
             reason = f"{NO_FASTER}: the same kernels run"
     if reason is not None:
@@ -134,15 +138,15 @@ def raced(bench: Bench, turn: Turn, clear: float = 0.0) -> Race:
         turn.to_after()
 
 
-def _why_not(ran: Race, floor_s: float | None) -> str | None:
-    interval = ran.comparison.interval
+def _why_not(ran: Race, floor_s: float | None, rival: float) -> str | None:
+    won, interval = ran.comparison.speedup, ran.comparison.interval
     if floor_s is not None and ran.step_s < floor_s:
         return (
             f"{units.seconds(ran.step_s)} is below the compulsory floor of {units.seconds(floor_s)}: "
             "work was skipped, or the clock is wrong"
         )
     if ran.is_won:
-        return None
+        return None if won > rival else RIVAL_FASTER
     if ran.is_open:
         return f"cannot decide: the interval is {interval.low:.3f} to {interval.high:.3f} amid noise"
     return "slower" if interval.high < 1 else NO_FASTER
