@@ -17,7 +17,7 @@ from gobrrr.errors import CannotDecide
 from gobrrr.timing.state import preserved
 from gobrrr.treat.edit import attribute, item, swap_on
 from gobrrr.treat.numerics import check, check_distribution
-from gobrrr.treat.observe import exact, flat, gradients, redraw, seen, widen
+from gobrrr.treat.observe import Watched, exact, flat, gradients, redraw, seen, widen
 from gobrrr.treat.subject import Course, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Numerics
 from gobrrr.treat.verify import INPUTS, truth, verified
@@ -237,7 +237,9 @@ def test_what_rounding_alone_turns_over_is_no_mistake():
 
 def test_no_two_shakes_are_alike_and_each_is_the_same_again():
     found = subject_of(lambda: Workload(torch.nn.Linear(3, 3), torch.ones(1, 3)))
-    one, other, again = (exact(found, INPUTS[:1], {}, shake=shake)[0]["result0"].values for shake in (1, 2, 1))
+    one, other, again = (
+        exact(found, INPUTS[:1], Watched({}, 1), shake=shake)[0]["result0"].values for shake in (1, 2, 1)
+    )
     assert not one.equal(other)
     assert one.equal(again)
 
@@ -380,6 +382,45 @@ def test_an_optimizer_that_does_not_do_its_work_is_found_out_whatever_is_allowed
     assert verified(found, known, found.plan).passed
     swap_on([item(optimizer.param_groups[0], "lr", rate)])
     assert not verified(found, known, found.plan).passed
+
+
+@pytest.mark.parametrize("rate", [1e-2, 2e-2])
+@pytest.mark.parametrize("done", range(4), ids="{} of 4 added up".format)
+def test_an_optimizer_that_waits_for_several_steps_is_waited_for(done, rate):
+    layer, x, count = torch.nn.Linear(64, 64), torch.randn(16, 64), [0]
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-2)
+
+    def step():
+        loss = layer(x).square().mean()
+        loss.backward()
+        count[0] += 1
+        if count[0] % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss
+
+    found = subject_of(lambda: step)
+    for _ in range(4 + done):
+        found.run()
+    known = truth(found)
+    swap_on([item(optimizer.param_groups[0], "lr", rate)])
+    assert verified(found, known, found.plan).passed == (rate == 1e-2)
+    assert count == [4 + done]
+
+
+def test_nobody_waits_for_ever_for_an_optimizer():
+    layer, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
+    optimizer = torch.optim.SGD(layer.parameters())
+
+    def step():
+        optimizer.zero_grad()
+        loss = layer(x).square().mean()
+        loss.backward()
+        return loss
+
+    found = subject_of(lambda: step)
+    assert optimizer in found.optimizers
+    assert truth(found).watched.steps == 2
 
 
 class Looking(torch.nn.Module):
@@ -528,7 +569,7 @@ def test_parameters_that_no_model_holds_have_gradients_and_moments_of_their_own(
     free = [torch.nn.Parameter(torch.randn(4)) for _ in range(3)]
     found = trained(lambda: sum(one.square().sum() for one in free), torch.optim.AdamW(free))
     known = truth(found)
-    assert {f"exp_avg of parameter {number}" for number in range(3)} <= set(known.watched)
+    assert {f"exp_avg of parameter {number}" for number in range(3)} <= set(known.watched.places)
     assert {f"gradient of parameter {number}" for number in range(3)} <= set(known.eager[0])
 
 
@@ -700,4 +741,4 @@ def test_an_optimizer_with_things_of_its_own_in_its_state_is_watched_where_it_ha
     optimizer.state["counts"] = {"steps": torch.zeros(())}
     optimizer.state["rate"] = 0.1
     known = truth(trained(lambda: layer(x).square().mean(), optimizer))
-    assert "exp_avg of model.weight" in known.watched
+    assert "exp_avg of model.weight" in known.watched.places

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gobrrr.timing.state import preserved
 from gobrrr.timing.state.generators import seeds
@@ -18,9 +18,6 @@ from gobrrr.treat.subject import Subject
 
 if TYPE_CHECKING:
     import torch
-
-Watched: TypeAlias = Mapping[str, Callable[[], Any]]
-"""What a step changes, by name: where it is to be found, for a treatment may put another tensor there."""
 
 SAMPLE = 1 << 14
 """Elements of a tensor that are kept, evenly spread: enough for its error, and of its whole the size is kept too."""
@@ -38,8 +35,10 @@ FLAT = 0.05
 
 PRIME, CHUNK = 65_537, 1 << 22
 
-STEPS = 2
-"""Whose effect is observed: of what is frozen by mistake, as a count of steps in a captured graph, two show it."""
+STEPS, LONG = 2, 16
+"""Whose effect is observed: of what is frozen by mistake, as a count of steps in a captured graph, two show it. Where
+gradients are added up over more, as many as it takes until optimizers have done something, if that is not too long.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,16 @@ class Draw:
 
     inputs: int
     random: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What steps change."""
+
+    places: Mapping[str, Callable[[], Any]]
+    """By name, where it is to be found, for a treatment may put another tensor there."""
+    steps: int
+    """After which it is looked at."""
 
 
 def whole(subject: Subject, draws: Sequence[Draw], watched: Watched) -> list[Observation]:
@@ -177,33 +186,56 @@ def _in_force(edits: list[Edit]) -> Iterator[None]:
 
 
 def changing(subject: Subject) -> Watched:
-    """The tensors that a step leaves changed: parameters, moments, statistics, caches."""
+    """The tensors that a step or a few leave changed: parameters, moments, statistics, caches."""
     import torch
 
     places, things = _places(subject), reached(subject.origin)
     tensors = [thing for thing in things if isinstance(thing, torch.Tensor) and _plain(thing)]
     named = bound(things)
-    with preserved(subject.origin):
+    with preserved(subject.origin) as kept:
+        steps = _until_updated(subject)
+        kept.put_back()
         before = [tensor.detach().clone() for tensor in tensors]
-        subject.step()
+        _run(subject, steps)
         changed = [not _same(tensor, old) for tensor, old in zip(tensors, before, strict=True)]
         renamed = [place for place, now in rebound(named) if _plain(now)]
-    kept = [tensor for tensor, has in zip(tensors, changed, strict=True) if has]
+    others = [tensor for tensor, has in zip(tensors, changed, strict=True) if has]
     inside = (
-        places.get(id(tensor), (f"tensor {number}", partial(_itself, tensor))) for number, tensor in enumerate(kept)
+        places.get(id(tensor), (f"tensor {number}", partial(_itself, tensor))) for number, tensor in enumerate(others)
     )
-    return dict(inside) | {f"bound of {place.name} {number}": place.find for number, place in enumerate(renamed)}
+    outside = {f"bound of {place.name} {number}": place.find for number, place in enumerate(renamed)}
+    return Watched(dict(inside) | outside, steps)
+
+
+def _until_updated(subject: Subject) -> int:
+    """Steps until every optimizer has done one, which a step that adds up gradients does not let it do each time."""
+    waiting = {id(optimizer) for optimizer in subject.optimizers}
+    hooks = [one.register_step_post_hook(lambda done, *_: waiting.discard(id(done))) for one in subject.optimizers]
+    try:
+        for taken in range(1, LONG + 1):
+            subject.step()
+            if not waiting:
+                return max(taken, STEPS)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return STEPS
+
+
+def _run(subject: Subject, steps: int) -> None:
+    for _ in range(steps):
+        subject.step()
 
 
 def touched(subject: Subject, watched: Watched) -> list[str]:
     """Parameters, buffers and moments that the step, as it is treated now, changes and did not as it came."""
-    known = {id(find()) for find in watched.values()}  # under another name: a captured step writes in place
-    others = {name: find for name, find in _places(subject).values() if name not in watched}
+    known = {id(find()) for find in watched.places.values()}  # under another name: a captured step writes in place
+    others = {name: find for name, find in _places(subject).values() if name not in watched.places}
     left = {name: find for name, find in others.items() if _comparable(find()) and id(find()) not in known}
 
     def look() -> list[str]:
         before = {name: _some(find()) for name, find in left.items()}
-        subject.step()
+        _run(subject, watched.steps)
         after = {name: find() for name, find in left.items()}
         return [
             name for name, one in after.items() if _comparable(one) and not _same_or_both_nan(_some(one), before[name])
@@ -437,7 +469,7 @@ def exact(
 
 def _effects(subject: Subject, watched: Watched) -> dict[str, Seen]:
     found: dict[str, Seen] = {}
-    for number in range(STEPS):
+    for number in range(watched.steps):
         found |= seen({f"result{number}{name}": one for name, one in flat(subject.step())})
     return found | seen_now(watched)
 
@@ -446,7 +478,7 @@ def seen_now(watched: Watched) -> dict[str, Seen]:
     """Where there is still a tensor."""
     import torch
 
-    tensors = {name: find() for name, find in watched.items()}
+    tensors = {name: find() for name, find in watched.places.items()}
     return seen({name: one for name, one in tensors.items() if isinstance(one, torch.Tensor)})
 
 

@@ -89,7 +89,8 @@ def truth(subject: Subject) -> Truth:
 
 
 def _few(watched: Watched) -> Watched:
-    return dict(list(watched.items())[:: max(1, len(watched) // FEW)])
+    places = list(watched.places.items())
+    return replace(watched, places=dict(places[:: max(1, len(places) // FEW)]))
 
 
 def _repeats(subject: Subject, eager: Observation, watched: Watched) -> bool:
