@@ -1,5 +1,6 @@
 """Workloads that make treating hard are treated as far as is safe, and are afterwards what they were."""
 
+import signal
 from contextlib import contextmanager
 
 import pytest
@@ -34,15 +35,38 @@ def with_loss(model, x, optimizer=None):
     return Workload(model, x, loss=lambda out: out.square().mean(), optimizer=made)
 
 
+def interrupted(*_args):
+    signal.raise_signal(signal.SIGINT)
+
+
 @contextmanager
 def interrupted_at_the_end(*_args, **_options):
     yield lambda *_given: None
-    raise KeyboardInterrupt
+    interrupted()
 
 
-def test_an_interrupt_while_everything_is_put_back_loses_nothing(monkeypatch):
-    monkeypatch.setattr(gobrrr.treat.treating, "rehearsals", interrupted_at_the_end)
-    assert treated(with_loss(Block(), torch.randn(4, 16))).target == "made.py:up"
+@pytest.mark.parametrize(("name", "stand_in"), [("advised", interrupted), ("rehearsals", interrupted_at_the_end)])
+def test_an_interrupt_after_the_last_race_loses_nothing(monkeypatch, name, stand_in):
+    monkeypatch.setattr(gobrrr.treat.treating, name, stand_in)
+    try:
+        found = treated(with_loss(Block(), torch.randn(4, 16)))
+    except KeyboardInterrupt:
+        pytest.fail("what was found is lost")
+    assert found.target == "made.py:up"
+    assert (found.advice is None) == (name == "advised")
+
+
+def test_what_could_not_be_put_back_is_told_though_an_interrupt_came_as_well(monkeypatch):
+    @contextmanager
+    def broken(*_args, **_options):
+        yield lambda *_given: None
+        interrupted()
+        raise RuntimeError("not put back")
+
+    monkeypatch.setattr(gobrrr.treat.treating, "rehearsals", broken)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        treated(with_loss(Block(), torch.randn(4, 16)))
+    assert str(raised.value.__context__) == "not put back"
 
 
 def test_tied_weights():

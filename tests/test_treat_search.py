@@ -251,7 +251,7 @@ def test_of_those_that_exclude_each_other_the_fastest_is_kept():
     assert set(search.lost) == {"one", "three"}
     assert search.lost["one"].trial.numerics is not None
     assert search.lost["three"].trial.numerics is None, "nobody would keep it, and to check takes long"
-    assert search.lost["three"].trial.reason == "another of its kind is faster"
+    assert search.lost["three"].trial.reason == "another of its kind is faster; its numbers were not checked"
 
 
 def test_what_could_not_gain_what_another_of_its_kind_has_gained_is_not_tried():

@@ -27,10 +27,8 @@ TINY = 1e-30
 TIES = 1e-3
 """Of integers that a step gives, as the largest of many numbers has them, those that rounding may turn."""
 
-SLACK = 2e-5
-"""Of what is made, or of a change: an error nobody needs to explain in fp32, where eager happens to be exact. One less
-a decay of 0.999 is off by 1.3e-5 there, and fused optimizers compute it so.
-"""
+SLACK = 1e-5
+"""Of what is made, or of a change: an error nobody needs to explain in fp32, where eager happens to be exact."""
 
 NOISE = 0.25
 """Of a tensor's size: where eager is off by more, rounding is all there is to see."""
@@ -105,6 +103,7 @@ def check(
     allowed: str | None,
     shaken: Sequence[Observation] = (),
     before: Observation | None = None,
+    slack: float = SLACK,
 ) -> Check:
     """All tensors that eager shows, the worst named.
 
@@ -117,7 +116,7 @@ def check(
             return Check(cls.value, None, passed=False, worst=name, reason=f"{name}: {wrong}", weak=reference is None)
     errors = {
         name: Error.of(
-            base, candidate[name], truth.get(name), [one[name] for one in shaken if name in one], was.get(name)
+            base, candidate[name], truth.get(name), [one[name] for one in shaken if name in one], was.get(name), slack
         )
         for name, base in eager.items()
         if not base.exact
@@ -200,6 +199,8 @@ class Error:
     """By how much the sizes of the whole tensors differ, over the root of their elements' number."""
     change: float | None
     """What the step does to it; None of what it makes."""
+    slack: float
+    """Of the change, or of what is made."""
     is_known: bool
     """Eager does that in the right direction."""
     is_lost: bool
@@ -207,24 +208,32 @@ class Error:
 
     @classmethod
     def of(
-        cls, base: Seen, seen: Seen, truth: Seen | None, shaken: Sequence[Seen] = (), before: Seen | None = None
+        cls,
+        base: Seen,
+        seen: Seen,
+        truth: Seen | None,
+        shaken: Sequence[Seen] = (),
+        before: Seen | None = None,
+        slack: float = SLACK,
     ) -> "Error":
         right = truth if truth is not None and _is_reference(truth, base) else base
         size, eagers = _rms(right.values), _rms(base.values - right.values)
         alike = [one for one in shaken if one.shape == right.shape]
         moved = max((_rms(one.values - right.values) for one in alike), default=0.0)
         was = before.values if before is not None and before.shape == base.shape else None
+        change = None if was is None else _rms(right.values - was)
         is_known = was is not None and _cosine(base.values - was, right.values - was) >= KNOWN
         return cls(
             size=size,
             own=_rms(seen.values - right.values),
             eagers=eagers,
             rounding=max(base.epsilon * size, moved),
-            factor=factor(base, eagers / size if size else 0.0),
+            factor=factor(base, max(0.0, eagers - base.epsilon * size), size if change is None else change),
             norms_apart=abs(seen.norm - right.norm) / math.sqrt(max(1, base.elements))
             if math.isfinite(right.norm)
             else 0.0,
-            change=None if was is None else _rms(right.values - was),
+            change=change,
+            slack=slack,
             is_known=is_known,
             is_lost=is_known and was is not None and _is_lost(seen.values - was, right.values - was),
         )
@@ -236,7 +245,7 @@ class Error:
         if allowed is not None:
             return max(ALLOWED[allowed] * usual.times * max(self.size, usual.size), self._moved_by_chance(usual))
         others = usual.eagers if self.eagers >= NOISE * self.size else usual.share * self.size
-        return self.factor * max(self.eagers, others, self.rounding) + SLACK * (
+        return self.factor * max(self.eagers, others, self.rounding) + self.slack * (
             self.size if self.change is None else self.change
         )
 
@@ -301,13 +310,13 @@ def _off(name: str, error: Error, usual: Usual, allowed: str | None) -> str:
     )
 
 
-def factor(base: Seen, off: float) -> float:
-    """Of a tensor from which eager is off by that share of its size."""
+def factor(base: Seen, off: float, size: float) -> float:
+    """Where eager is off by so much, besides rounding what it gives, of something of that size."""
     number = base.values.numel()
     for most, times in FACTORS:
         if number <= most:
             return times
-    is_half = base.dtype in ("bfloat16", "float16") or off >= EPSILONS["float16"]
+    is_half = base.dtype in ("bfloat16", "float16") or off > EPSILONS["float16"] * size
     return FACTOR_HALF if is_half else FACTOR
 
 

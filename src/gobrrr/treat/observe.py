@@ -208,18 +208,24 @@ def changing(subject: Subject) -> Watched:
 
 
 def _until_updated(subject: Subject) -> int:
-    """Steps until every optimizer has done one, which a step that adds up gradients does not let it do each time."""
-    waiting = {id(optimizer) for optimizer in subject.optimizers}
-    hooks = [one.register_step_post_hook(lambda done, *_: waiting.discard(id(done))) for one in subject.optimizers]
+    """Steps until every optimizer that ever does one has done it: a step that adds up gradients makes it wait."""
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+    )  # of all, for not every wrapper of one has hooks
+
+    waiting, needed = {id(optimizer) for optimizer in subject.optimizers}, STEPS
+    hook = register_optimizer_step_post_hook(lambda done, *_: waiting.discard(id(done)))
     try:
         for taken in range(1, LONG + 1):
+            before = len(waiting)
+            if not before:
+                break
             subject.step()
-            if not waiting:
-                return max(taken, STEPS)
+            if len(waiting) < before:
+                needed = max(needed, taken)
     finally:
-        for hook in hooks:
-            hook.remove()
-    return STEPS
+        hook.remove()
+    return needed
 
 
 def _run(subject: Subject, steps: int) -> None:

@@ -18,11 +18,12 @@ from gobrrr.predict.cast import cast
 from gobrrr.stats import Comparison, Interval, Sample
 from gobrrr.timing.clock import Clock, DeviceClock
 from gobrrr.timing.state import preserved
+from gobrrr.timing.state.undo import interrupts_deferred
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort
 from gobrrr.treat.advice import advised
 from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.memory import has_room_for_two, peak_bytes
-from gobrrr.treat.outcome import Kept, NotTried, Prescription, Rejected, Treated
+from gobrrr.treat.outcome import Advice, Kept, NotTried, Prescription, Rejected, Treated
 from gobrrr.treat.prescription import fingerprint_of, prescribed
 from gobrrr.treat.rehearsal import rehearsals
 from gobrrr.treat.search import Search, Step
@@ -109,8 +110,10 @@ def treat(
                 say("racing the step as it came against the step as treated")
             final = _confirmed(search, _final(bench, search, exam))
             found = _treated(search, came, target, final, clock.now_s() - began_s)
-    except KeyboardInterrupt:
-        if found is None:  # else it came while everything was put back
+            with interrupts_deferred():
+                stack.close()
+    except KeyboardInterrupt as interrupt:
+        if found is None or interrupt.__context__ is not None:  # else it waited until everything was put back
             raise
     return found
 
@@ -244,9 +247,18 @@ def _treated(search: Search, came: Admission, target: str, final: Final, spent_s
             predicted=predicted,
             measured=final.comparison.speedup,
         ),
-        advice=None if final.plan and search.unseen else advised(search.exam if final.plan else exam, subject),
+        advice=_advice(search, exam, final),
         warnings=(*exam.quality.warnings, *search.warnings),
     )
+
+
+def _advice(search: Search, exam: Exam, final: Final) -> tuple[Advice, ...] | None:
+    """None where nobody has looked, or was interrupted."""
+    if final.plan and search.unseen:
+        return None
+    with suppress(KeyboardInterrupt):
+        return advised(search.exam if final.plan else exam, search.bench.subject)
+    return None
 
 
 def _kept(step: Step) -> Kept:

@@ -1,4 +1,7 @@
-"""A trial: the subject treated otherwise than it is, raced against what it was, checked if it won, and put back."""
+"""A trial: the subject treated otherwise than it is, raced against what it was, checked if it won, and put back.
+
+Won has the fastest of its kind so far.
+"""
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
@@ -146,7 +149,7 @@ def _why_not(ran: Race, floor_s: float | None, rival: float) -> str | None:
             "work was skipped, or the clock is wrong"
         )
     if ran.is_won:
-        return None if won > rival else RIVAL_FASTER
+        return None if won > rival else f"{RIVAL_FASTER}; its numbers were not checked"
     if ran.is_open:
         return f"cannot decide: the interval is {interval.low:.3f} to {interval.high:.3f} amid noise"
     return "slower" if interval.high < 1 else NO_FASTER
