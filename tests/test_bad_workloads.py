@@ -85,6 +85,21 @@ def test_a_step_that_changes_shape_each_time_cannot_be_decided():
     assert "give it inputs of one shape" in sentence
 
 
+def test_a_step_that_ends_with_an_update_now_and_then_cannot_be_decided_and_the_way_out_is_named():
+    model, x, count = nn.Linear(6, 6), torch.randn(4, 6), [0]
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+
+    def step() -> None:
+        model(x).square().mean().backward()
+        count[0] += 1
+        if count[0] % 2 == 0:
+            optimizer.step()
+
+    with pytest.raises(CannotDecide, match="let one step add up all that goes into an update"):
+        examine(lambda: step, "made.py:up")
+    assert count == [0]
+
+
 class _Caching(nn.Module):
     """Attends to all that it has ever seen."""
 

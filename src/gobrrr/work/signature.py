@@ -3,6 +3,7 @@
 from typing import TypeAlias
 
 from gobrrr import units
+from gobrrr.work.op import Phase
 from gobrrr.work.program import Program
 from gobrrr.work.work import Work, total
 
@@ -28,6 +29,8 @@ def changed(first: Program, later: Program) -> str | None:
     differs = difference(first, later)
     if differs is None:
         return None
+    if _updates(first) != _updates(later):
+        return f"{differs}: its optimizer steps in some of them alone; let one step add up all that goes into an update"
     return (
         f"{differs}: give it inputs of one shape, and undo in "
         "Workload(reset=...) what it leaves behind, such as a key-value cache that it fills"
@@ -42,6 +45,10 @@ def difference(first: Program, later: Program) -> str | None:
         f"the step does not do the same each time ({units.flops(one.flops)} and {units.moved(one.bytes)} at first, "
         f"{units.flops(other.flops)} and {units.moved(other.bytes)} later)"
     )
+
+
+def _updates(program: Program) -> bool:
+    return any(op.launches and op.phase is Phase.OPTIMIZER for op in program.ops)
 
 
 def _relative(one: float, other: float) -> float:
