@@ -6,7 +6,6 @@ random on purpose, dropout is switched off for that; what is random still is com
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from ctypes import c_float
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
@@ -14,7 +13,6 @@ from itertools import repeat
 from gobrrr.errors import CannotDecide
 from gobrrr.treat.numerics import (
     ALLOWED,
-    SLACK,
     Check,
     Observation,
     agree,
@@ -61,8 +59,6 @@ class Truth:
     """Results and a few tensors, one for each of CHANCES, as it is; empty where nothing is random."""
     before: Observation
     """What a step changes, as it is before."""
-    slack: float
-    """Of a change, an error that nobody needs to explain."""
     repeats: bool
     """Without dropout the step does the same whatever the seed of its random numbers."""
 
@@ -89,7 +85,6 @@ def truth(subject: Subject) -> Truth:
         exact=tuple(wide) if wide else None,
         chances=tuple(chances),
         before=seen_now(watched),
-        slack=SLACK + _of_decays(subject),
         repeats=repeats,
     )
     if not found.shows:
@@ -146,8 +141,7 @@ def _exactly(
             return
         wide = known.exact or repeat(None)
         for draw, eager, right, own, effects in zip(INPUTS, known.eager, wide, made, done, strict=False):
-            seen = {**own, **effects}
-            judged = partial(check, eager, seen, right, cls, allowed, before=known.before, slack=known.slack)
+            judged = partial(check, eager, {**own, **effects}, right, cls, allowed, before=known.before)
             found = judged()
             if not found.passed and found.worst_error is not None and right is not None and allowed is None:
                 say(f"  computing what rounding alone would move ({found.reason})")
@@ -157,13 +151,6 @@ def _exactly(
             yield found
             if not found.passed:
                 return
-
-
-def _of_decays(subject: Subject) -> float:
-    """What is lost when one less a decay is computed in fp32, as fused optimizers do on a GPU: of 0.999 1.3e-5."""
-    groups = [group for optimizer in subject.optimizers for group in optimizer.param_groups]
-    decays = [one for group in groups for one in group.get("betas", ()) if isinstance(one, float) and 0 < one < 1]
-    return max((abs(c_float(decay).value - decay) / (1 - decay) for decay in decays), default=0.0)
 
 
 def _still_right(subject: Subject, draw: Draw, watched: Watched, right: Observation) -> bool:
