@@ -13,7 +13,7 @@ from gobrrr.timing.state.generators import seeds
 from gobrrr.timing.state.reach import is_open, is_wrapper, reached, slots, value_or_empty
 from gobrrr.treat.edit import Edit, attribute, swap_off, swap_on
 from gobrrr.treat.numerics import Observation, Seen
-from gobrrr.treat.places import bound, rebound
+from gobrrr.treat.places import Place, bound, rebound
 from gobrrr.treat.subject import Subject
 
 if TYPE_CHECKING:
@@ -196,25 +196,26 @@ def changing(subject: Subject) -> Watched:
         steps = _until_updated(subject)
         kept.put_back()
         before = [tensor.detach().clone() for tensor in tensors]
-        _run(subject, steps)
-        changed = [not _same(tensor, old) for tensor, old in zip(tensors, before, strict=True)]
-        renamed = [place for place, now in rebound(named) if _plain(now)]
-    others = [tensor for tensor, has in zip(tensors, changed, strict=True) if has]
+        changed: dict[int, torch.Tensor] = {}
+        renamed: dict[int, Place] = {}
+        for _ in range(steps):  # after each: what two steps swap is as it was after the second
+            subject.step()
+            changed |= {id(one): one for one, old in zip(tensors, before, strict=True) if not _same(one, old)}
+            renamed |= {id(place): place for place, now in rebound(named) if _plain(now)}
     inside = (
-        places.get(id(tensor), (f"tensor {number}", partial(_itself, tensor))) for number, tensor in enumerate(others)
+        places.get(id(tensor), (f"tensor {number}", partial(_itself, tensor)))
+        for number, tensor in enumerate(changed.values())
     )
-    outside = {f"bound of {place.name} {number}": place.find for number, place in enumerate(renamed)}
+    outside = {f"bound of {place.name} {number}": place.find for number, place in enumerate(renamed.values())}
     return Watched(dict(inside) | outside, steps)
 
 
 def _until_updated(subject: Subject) -> int:
     """Steps until every optimizer that ever does one has done it: a step that adds up gradients makes it wait."""
-    from torch.optim.optimizer import (
-        register_optimizer_step_post_hook,
-    )  # of all, for not every wrapper of one has hooks
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 
     waiting, needed = {id(optimizer) for optimizer in subject.optimizers}, STEPS
-    hook = register_optimizer_step_post_hook(lambda done, *_: waiting.discard(id(done)))
+    hook = register_optimizer_step_post_hook(lambda done, *_: waiting.discard(id(done)))  # a wrapper may have no hooks
     try:
         for taken in range(1, LONG + 1):
             before = len(waiting)
@@ -228,11 +229,6 @@ def _until_updated(subject: Subject) -> int:
     return needed
 
 
-def _run(subject: Subject, steps: int) -> None:
-    for _ in range(steps):
-        subject.step()
-
-
 def touched(subject: Subject, watched: Watched) -> list[str]:
     """Parameters, buffers and moments that the step, as it is treated now, changes and did not as it came."""
     known = {id(find()) for find in watched.places.values()}  # under another name: a captured step writes in place
@@ -241,7 +237,8 @@ def touched(subject: Subject, watched: Watched) -> list[str]:
 
     def look() -> list[str]:
         before = {name: _some(find()) for name, find in left.items()}
-        _run(subject, watched.steps)
+        for _ in range(watched.steps):
+            subject.step()
         after = {name: find() for name, find in left.items()}
         return [
             name for name, one in after.items() if _comparable(one) and not _same_or_both_nan(_some(one), before[name])

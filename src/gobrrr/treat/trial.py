@@ -1,6 +1,6 @@
-"""A trial: the subject treated otherwise than it is, raced against what it was, checked if it won, and put back.
+"""A trial: the subject treated otherwise than it is, raced against what it was, and put back.
 
-Won has the fastest of its kind so far.
+Its numbers are checked if it is the fastest of its kind so far.
 """
 
 from collections.abc import Callable, Container
