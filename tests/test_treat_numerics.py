@@ -479,6 +479,30 @@ def test_a_compiled_bias_below_a_batch_normalization_may_be_another_zero():
     assert not said
 
 
+class Feeding(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(64), torch.nn.Linear(64, 256), torch.nn.Linear(256, 64)
+        self.gelu = torch.nn.GELU()
+        for layer in (self.up, self.down):
+            torch.nn.init.normal_(layer.weight, std=0.02)
+
+    def forward(self, x):
+        return x + self.down(self.gelu(self.up(self.norm(x))))
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_one_gelu_is_not_another(optimizer):
+    """With weights as small as they begin, the two differ by less than a ten-thousandth."""
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(Feeding(), Feeding(), torch.nn.Linear(64, 64)), torch.randn(32, 64)
+    found = trained(lambda: model(x).logsumexp(1).mean(), optimizer(model.parameters(), lr=1e-2))
+    known = truth(found)
+    assert verified(found, known, found.plan).passed
+    edits = [attribute(block.gelu, "approximate", "tanh") for block in model[:2]]
+    assert not verified(treated(found, *edits), known, found.plan).passed
+
+
 class Rounded(torch.autograd.Function):
     """To the ten bits of TF32, and its gradient too."""
 

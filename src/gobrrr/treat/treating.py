@@ -1,5 +1,6 @@
 """Treating: from a workload to what helped it. The user's objects are afterwards as they were."""
 
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -75,7 +76,7 @@ def treat(
     subject = subject_of(factory)
     clock = clock or DeviceClock(subject.device)
     effort = effort or (CPU_STEP_EFFORT if subject.device == "cpu" else CUDA_STEP_EFFORT)
-    began_s, found = clock.now_s(), None
+    began_s, found, outer = clock.now_s(), None, sys.exception()
     try:
         with ExitStack() as stack:
             ours = stack.enter_context(preserved(subject.origin))
@@ -113,7 +114,7 @@ def treat(
             with interrupts_deferred():
                 stack.close()
     except KeyboardInterrupt as interrupt:
-        if found is None or interrupt.__context__ is not None:  # else it waited until everything was put back
+        if found is None or interrupt.__context__ is not outer:  # else it waited until everything was put back
             raise
     return found
 
