@@ -18,7 +18,9 @@ from gobrrr.errors import CannotDecide
 from gobrrr.timing.state import preserved
 from gobrrr.treat.edit import attribute, item, swap_on
 from gobrrr.treat.numerics import check, check_distribution
-from gobrrr.treat.observe import Watched, exact, flat, gradients, redraw, seen, widen
+from gobrrr.treat.observe import Watched, exact, gradients, redraw
+from gobrrr.treat.reference import widen
+from gobrrr.treat.samples import flat, seen
 from gobrrr.treat.subject import Course, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Numerics
 from gobrrr.treat.verify import INPUTS, truth, verified

@@ -16,7 +16,7 @@ from gobrrr.timing.state import preserved
 from gobrrr.timing.state.reach import reached
 from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.edit import Edit, strided
-from gobrrr.treat.observe import flat
+from gobrrr.treat.samples import flat
 from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
 from gobrrr.treat.treatments import sdpa_rewrite

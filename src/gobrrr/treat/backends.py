@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
 from gobrrr.treat.attention import attention_heard
-from gobrrr.treat.observe import idle_optimizers
+from gobrrr.treat.stillness import idle_optimizers
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Stage
 

@@ -21,8 +21,8 @@ from gobrrr.treat.attention import argument, attention_heard, attention_nodes, k
 from gobrrr.treat.draws import drawn_by_four
 from gobrrr.treat.edit import Edit, attribute, shared
 from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
-from gobrrr.treat.observe import idle_optimizers
 from gobrrr.treat.once import computed_once
+from gobrrr.treat.stillness import idle_optimizers
 from gobrrr.treat.subject import Subject
 from gobrrr.workload import Step
 

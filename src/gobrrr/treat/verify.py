@@ -32,8 +32,8 @@ from gobrrr.treat.observe import (
     shuffled_inputs,
     touched,
     whole,
-    without_dropout,
 )
+from gobrrr.treat.stillness import without_dropout
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Numerics, Plan, graphless
 

@@ -11,7 +11,7 @@ from gobrrr.treat.attention import attention_heard, made_one_call, masks_named
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import compiled, eager_after
 from gobrrr.treat.edit import Edit
-from gobrrr.treat.observe import idle_optimizers
+from gobrrr.treat.stillness import idle_optimizers
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 from gobrrr.treat.treatments.sdpa_switch import attention_forecast, is_eager

@@ -1,0 +1,66 @@
+"""The reference: a step's tensors in fp64, as they are or shaken by what rounding does."""
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from gobrrr.timing.state.reach import reached
+from gobrrr.treat.samples import plain
+from gobrrr.treat.subject import Subject
+
+if TYPE_CHECKING:
+    import torch
+
+SHAKE, SHAKE_HALF = 8, 0.5
+"""Roundings of each number, as many ops leave them: what lies nearer than that to a turning is turned. Of types of two
+bytes but one, to either side: eight would be six percent of all numbers in bf16, and excuse anything.
+"""
+
+MANY = 1_000_003
+"""More than there are tensors: each has its own seed, and no other is shaken alike. A CPU looks at 32 bits of it."""
+
+
+def widen(subject: Subject, shake: int | None = None) -> None:
+    """Every floating tensor of more than one number that the step reaches, in fp64: what shares memory still does."""
+    import torch
+
+    tensors = [thing for thing in reached(subject.origin) if isinstance(thing, torch.Tensor)]
+    found = [one for one in tensors if one.is_floating_point() and one.dim() and plain(one)]
+    sharing: defaultdict[object, list[torch.Tensor]] = defaultdict(list)
+    for tensor in found:
+        sharing[_memory(tensor)].append(tensor)
+    for number, sharers in enumerate(sharing.values()):
+        if len(sharers) == 1:
+            sharers[0].data = _widened(sharers[0].data, shake, number)
+            continue
+        spans = [_span(tensor) for tensor in sharers]
+        begin, end = min(first for first, _ in spans), max(last for _, last in spans)
+        wide = _widened(_stretch(sharers[0], begin, end), shake, number)
+        for tensor in sharers:
+            tensor.data = wide.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset() - begin)
+
+
+def _memory(tensor: "torch.Tensor") -> object:
+    return tensor.untyped_storage().data_ptr(), tensor.device, tensor.dtype
+
+
+def _span(tensor: "torch.Tensor") -> tuple[int, int]:
+    """Of its storage, the elements from the first to behind the last."""
+    first = int(tensor.storage_offset())
+    sizes = zip(tensor.size(), tensor.stride(), strict=True)
+    return first, first + (sum((size - 1) * stride for size, stride in sizes) + 1 if tensor.numel() else 0)
+
+
+def _stretch(tensor: "torch.Tensor", begin: int, end: int) -> "torch.Tensor":
+    """The numbers of the memory that it lies in, from one to another."""
+    return tensor.new_empty(0).set_(tensor.untyped_storage(), begin, (end - begin,), (1,))
+
+
+def _widened(tensor: "torch.Tensor", shake: int | None, number: int) -> "torch.Tensor":
+    import torch
+
+    wide = tensor.double()
+    if shake is not None:
+        rounding = (SHAKE if tensor.itemsize > 2 else SHAKE_HALF) * torch.finfo(tensor.dtype).eps
+        generator = torch.Generator(tensor.device).manual_seed(shake * MANY + number)
+        wide *= 1 + rounding * torch.empty_like(wide).normal_(generator=generator)
+    return wide
