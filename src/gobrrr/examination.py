@@ -137,7 +137,7 @@ def _times_so_far(clock: DeviceClock, warm: WarmUp, effort: StepEffort, *, one_b
     number, taken = 1, list[float]()
     try:
         if not one_by_one:
-            number = yield from window_steps(clock, warm, effort)
+            number = yield from window_steps.passing(clock, warm, effort)
         yield from windows(clock, number, effort, taken)
     except Ended:
         number, taken = (number, taken) if taken else (1, list(warm.step_s[-LOOK:]))

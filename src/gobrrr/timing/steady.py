@@ -175,7 +175,7 @@ def time_steps(clock: Clock, effort: StepEffort, *, progress: Progress | None = 
     tell(1, stages, "warming up")
     warm = yield from warm_up.passing(clock, effort)
     tell(2, stages, "step time")
-    number = yield from window_steps(clock, warm, effort)
+    number = yield from window_steps.passing(clock, warm, effort)
     taken: list[float] = []
     yield from windows(clock, number, effort, taken)
     if not effort.single_steps:
@@ -238,6 +238,7 @@ def steps_per_window(step_s: float, sync_s: float, effort: StepEffort) -> int:
     return max(1, min(affordable, max(effort.window_steps, long_enough)))
 
 
+@stepwise
 def window_steps(clock: Clock, warm: WarmUp, effort: StepEffort) -> Steps[int]:
     """A single step pays for its synchronisation and looks longer than it is; of short ones, a first window that
     does not count tells better.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gobrrr.stats import Comparison, Sample, compare
 from gobrrr.timing.clock import Clock
-from gobrrr.timing.steady import StepEffort, steps_per_window, sync_s, timed, warm_up
+from gobrrr.timing.steady import StepEffort, timed, warm_up, window_steps
 from gobrrr.workload import Step
 
 LEAST_BLOCKS, MOST_BLOCKS = 5, 25
@@ -79,22 +79,21 @@ def race(
 ) -> Race:
     """`step` runs as it is treated now: the treated one first, the other one last.
 
+    Each has windows of as many steps as it needs itself: of a few quick ones the lag of the device is a good part.
     It ends when its interval is narrow, or when the gain is known to this share of itself.
     """
-    warm = warm_up(step, clock, effort)
+    steps_after = window_steps(step, clock, warm_up(step, clock, effort), effort)
     to_before()
-    usual = warm_up(step, clock, effort)
-    longest_s = max(usual.settled_s, warm.settled_s)
-    number = steps_per_window(longest_s, sync_s(clock), effort)
+    steps_before = window_steps(step, clock, warm_up(step, clock, effort), effort)
     before: list[tuple[float, float]] = []
     after: list[tuple[float, float]] = []
     began_s = clock.now_s()
     while _goes_on(before, after, clock.now_s() - began_s, effort, clear):
-        first = _window(step, clock, number)
+        first = _window(step, clock, steps_before)
         to_after()
-        treated = _window(step, clock, number), _window(step, clock, number)
+        treated = _window(step, clock, steps_after), _window(step, clock, steps_after)
         to_before()
-        before.append((first, _window(step, clock, number)))
+        before.append((first, _window(step, clock, steps_before)))
         after.append(treated)
     return Race(tuple(before), tuple(after))
 
