@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-import gobrrr.treat.backends
+import gobrrr.treat.probe
 import gobrrr.treat.treating
 import gobrrr.treat.trial
 from alone import Room, RoomClock
@@ -87,7 +87,7 @@ def searched(subject: Subject, target: str, clock: Clock, options: argparse.Name
 def alone(room: Room) -> None:
     """Whatever is timed."""
     for owner, name in (
-        (gobrrr.treat.backends, "device_seconds"),
+        (gobrrr.treat.probe, "device_seconds"),
         (gobrrr.treat.treating, "examine"),
         (gobrrr.treat.trial, "race"),
     ):

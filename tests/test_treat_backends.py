@@ -11,7 +11,7 @@ from torch.nn import functional
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr import schema
 from gobrrr.exam import Exam
-from gobrrr.treat import backends
+from gobrrr.treat import backends, probe
 from gobrrr.treat.advice import idle_masks, left_to_the_author
 from gobrrr.treat.backends import AttentionShape, attending, attention_seconds, attention_shapes, preferring
 from gobrrr.treat.compiling import inductor_after
@@ -89,10 +89,10 @@ def times(monkeypatch):
         return known[name]
 
     monkeypatch.setattr(backends, "attending", attends)
-    monkeypatch.setattr(backends, "device_seconds", lambda run, _device: run)
-    attention_seconds.cache_clear()
+    monkeypatch.setattr(probe, "device_seconds", lambda run, _device: run)
+    backends._seconds.cache_clear()
     yield known
-    attention_seconds.cache_clear()
+    backends._seconds.cache_clear()
 
 
 def chart():
@@ -127,7 +127,7 @@ def test_calls_that_nobody_sees_are_left():
 
 def test_each_shape_counts_as_often_as_it_is_called(times):
     times |= {None: 1e-3, "efficient": 2e-3}
-    shapes = frozenset({(shape(), 3), (shape(causal=True), 2)})
+    shapes = [(shape(), 3), (shape(causal=True), 2)]
     assert attention_seconds(shapes, "cpu") == {None: pytest.approx(5e-3), "efficient": pytest.approx(1e-2)}
 
 
@@ -158,8 +158,8 @@ def test_a_compiler_sees_it(name, flash):
 def test_every_fused_kernel_that_takes_a_call_has_its_time():
     size = (8, 12, 1024, 64)
     made = shape(query=size, key=size, value=size, dtype=torch.bfloat16, dropout=0.1, causal=True, trains=True)
-    attention_seconds.cache_clear()
-    found = attention_seconds(frozenset({(made, 12)}), "cuda:0")
+    backends._seconds.cache_clear()
+    found = attention_seconds([(made, 12)], "cuda:0")
     assert {None, "flash", "efficient"} <= set(found)
     fastest, own = min(found.values()), found[None]
     assert 0 < fastest <= own <= 1.2 * max(found.values())

@@ -6,12 +6,13 @@ release.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
+from gobrrr.treat import probe
 from gobrrr.treat.attention import attention_heard
 from gobrrr.treat.stillness import idle_optimizers
 from gobrrr.treat.subject import Subject
@@ -24,11 +25,6 @@ FUSED = ("flash", "cudnn", "efficient")
 
 SPELLED_OUT = "math"
 """Takes every call."""
-
-HEAD_START = 20_000_000
-"""Cycles that the device is kept busy for, some 10 ms, while the host asks for what is timed."""
-
-REPEATS = 10
 
 FAR = -1e4
 """What is added to scores that are to be left out, or less."""
@@ -60,13 +56,9 @@ def attention_shapes(subject: Subject) -> Mapping[AttentionShape, int]:
         found[_shape(*args, **kwargs)] += 1
 
     before = [dose for dose in subject.plan if dose.treatment.stage < Stage.FUSION]
-    ended = subject.end(len(before))
-    try:
-        with preserved(subject.origin), idle_optimizers(subject), attention_heard(note):
-            subject.run()
-            return dict(found)
-    finally:
-        subject.resume(ended)
+    with subject.ended(len(before)), preserved(subject.origin), idle_optimizers(subject), attention_heard(note):
+        subject.run()
+        return dict(found)
 
 
 def _shape(
@@ -112,21 +104,24 @@ def _meaning(mask: "torch.Tensor") -> str | None:
     return "leaves out what comes later" if square and hidden and bool((seen == past).all()) else None
 
 
-@cache
-def attention_seconds(shapes: frozenset[tuple[AttentionShape, int]], device: str) -> Mapping[str | None, float]:
+def attention_seconds(shapes: Iterable[tuple[AttentionShape, int]], device: str) -> Mapping[str | None, float]:
     """Of all calls of a step, forward and backward, by each kernel that takes them; None is torch's own choice."""
-    found: dict[str | None, float] = {}
-    for name in (None, *FUSED):
-        each = [(_seconds(shape, name, device), count) for shape, count in shapes]
-        if all(seconds is not None for seconds, _ in each):
-            found[name] = sum((seconds or 0.0) * count for seconds, count in each)
-    return found
+    calls = tuple(shapes)
+    found = {name: calls_seconds(calls, name, device) for name in (None, *FUSED)}
+    return {name: seconds for name, seconds in found.items() if seconds is not None}
 
 
+def calls_seconds(shapes: Iterable[tuple[AttentionShape, int]], name: str | None, device: str) -> float | None:
+    """None where that kernel does not take all of them."""
+    each = [(_seconds(shape, name, device), count) for shape, count in shapes]
+    known = [seconds * count for seconds, count in each if seconds is not None]
+    return sum(known) if len(known) == len(each) else None
+
+
+@cache
 def _seconds(shape: AttentionShape, name: str | None, device: str) -> float | None:
-    """None where that kernel does not take such a call."""
     try:
-        return device_seconds(attending(shape, name, device), device)
+        return probe.device_seconds(attending(shape, name, device), device)
     except RuntimeError:
         return None
 
@@ -152,23 +147,6 @@ def attending(shape: AttentionShape, name: str | None, device: str) -> Callable[
         return torch.autograd.grad(attended, (query, key, value), attended.detach()) if shape.trains else attended
 
     return run if name is None else preferring(run, name)
-
-
-def device_seconds(run: Callable[[], object], device: str) -> float:
-    """Of one call, on a CUDA device that never waits for the host: it has something else to do meanwhile."""
-    import torch
-
-    with torch.random.fork_rng([torch.device(device)]), torch.cuda.device(torch.device(device)):
-        run()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize()
-        torch.cuda._sleep(HEAD_START)  # type: ignore[no-untyped-call]  # noqa: SLF001 (no public way to keep it busy)
-        begin.record()
-        for _ in range(REPEATS):
-            run()
-        end.record()
-        end.synchronize()
-    return float(begin.elapsed_time(end)) / 1e3 / REPEATS
 
 
 def preferring(run: Callable[..., Any], *names: str) -> Callable[..., Any]:

@@ -16,10 +16,10 @@ from gobrrr.work.call import Call
 from gobrrr.work.op import TensorRef
 from gobrrr.work.recorded import Recorded, Value
 
-_DTYPES = {
+TORCH_DTYPES = {
     name: kind for kind in vars(torch).values() if isinstance(kind, torch.dtype) and (name := dtype_name(str(kind)))
 }
-_DTYPES |= {
+TORCH_DTYPES |= {
     "fp32": torch.float32,
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
@@ -197,7 +197,7 @@ def _run(overload: Any, arguments: Sequence[_Argument], values: dict[str, Any]) 
 
 
 def _tensor(ref: TensorRef) -> torch.Tensor:
-    return torch.empty_strided(ref.shape, ref.stride, dtype=_DTYPES[ref.dtype], device="meta")
+    return torch.empty_strided(ref.shape, ref.stride, dtype=TORCH_DTYPES[ref.dtype], device="meta")
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

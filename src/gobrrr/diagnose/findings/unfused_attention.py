@@ -27,10 +27,10 @@ from gobrrr.diagnose.grouping import grouping
     unless="Whoever needs the weights themselves, to show or to prune them, has to write them out.",
 )
 def unfused_attention(case: Case) -> Stake | None:
-    return above_flash(case, _written_out(case))
+    return above_flash(case, written_out(case))
 
 
-def _written_out(case: Case) -> Iterator[tuple[int, ...]]:
+def written_out(case: Case) -> Iterator[tuple[int, ...]]:
     """Ops of the groups of each product-softmax-product, and of its gradient, that ran."""
     if case.exam.program is None or case.flow is None:
         return

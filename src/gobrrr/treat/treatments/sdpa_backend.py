@@ -57,7 +57,7 @@ def _measured(chart: Chart) -> dict[str | None, float]:
     shapes = attention_shapes(chart.subject)
     if not shapes:
         raise Unfit("its calls of attention are inside of another function's")
-    return dict(attention_seconds(frozenset(shapes.items()), chart.subject.device))
+    return dict(attention_seconds(shapes.items(), chart.subject.device))
 
 
 def _attends(op: Op) -> bool:

@@ -8,13 +8,14 @@ from typing import Any
 from gobrrr.diagnose.grouping import grouping
 from gobrrr.timing.state import preserved
 from gobrrr.treat.attention import attention_heard, made_one_call, masks_named
+from gobrrr.treat.attention_gain import attention_forecast
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import compiled, eager_after
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.stillness import idle_optimizers
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
-from gobrrr.treat.treatments.sdpa_switch import attention_forecast, is_eager
+from gobrrr.treat.treatments.sdpa_switch import is_eager
 
 
 @treatment(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from gobrrr.treat.attention_gain import attention_forecast
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.subject import Subject
@@ -34,12 +35,6 @@ class SdpaSwitch:
         for site in sites:
             model: Any = subject.module(site)
             yield Edit(partial(_implementation, model), model.set_attn_implementation, "sdpa")
-
-
-def attention_forecast(chart: Chart) -> Forecast:
-    """By the finding: what scores that go through memory cost above a flash kernel's floor."""
-    most_s = chart.device_s_of("B202")
-    return chart.forecast(device_s=0.7 * most_s, most_device_s=most_s)
 
 
 def _implementation(model: Any) -> str | None:

@@ -1,0 +1,42 @@
+"""A probe: how long a call takes on the step's own device, alone and again and again."""
+
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+
+HEAD_START = 20_000_000
+"""Cycles that the device is kept busy for, some 10 ms, while the host asks for what is timed."""
+
+REPEATS = 10
+
+
+def device_seconds(run: Callable[[], object], device: str) -> float:
+    """Of one call. Random numbers that it draws are not missing afterwards."""
+    import torch
+
+    on = torch.device(device)
+    with torch.random.fork_rng([on] if on.type == "cuda" else []):
+        run()
+        return _cuda_seconds(run, on) if on.type == "cuda" else median(_host_seconds(run) for _ in range(REPEATS))
+
+
+def _cuda_seconds(run: Callable[[], object], device: object) -> float:
+    """On a device that never waits for the host: it has something else to do meanwhile."""
+    import torch
+
+    with torch.cuda.device(device):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+        torch.cuda._sleep(HEAD_START)  # type: ignore[no-untyped-call]  # noqa: SLF001 (no public way to keep it busy)
+        begin.record()
+        for _ in range(REPEATS):
+            run()
+        end.record()
+        end.synchronize()
+    return float(begin.elapsed_time(end)) / 1e3 / REPEATS
+
+
+def _host_seconds(run: Callable[[], object]) -> float:
+    began_s = perf_counter()
+    run()
+    return perf_counter() - began_s

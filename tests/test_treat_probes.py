@@ -1,0 +1,229 @@
+"""What is timed alone before it is promised: calls as the step makes them, or would make them, and their times."""
+
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import gobrrr.treat.treatments  # noqa: F401 (registers them)
+from gobrrr import Workload, schema
+from gobrrr.diagnose.flow import data_flow
+from gobrrr.exam import Exam
+from gobrrr.treat import backends, convolution, probe
+from gobrrr.treat.attention_gain import attention_forecast, spelled_shapes
+from gobrrr.treat.backends import attention_shapes
+from gobrrr.treat.chart import Chart
+from gobrrr.treat.convolution import Convolution, convolutions, convolving, seconds_by_layout
+from gobrrr.treat.subject import subject_of
+from gobrrr.treat.treatment import TREATMENTS, Dose
+from gobrrr.work.counter import Counter as OpCounter
+from gobrrr.work.op import OpClass
+from treating import images, subject, switched
+
+PATIENTS = Path(__file__).parent / "data" / "patients" / "h200"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_known_before():
+    backends._seconds.cache_clear()
+    convolution._seconds.cache_clear()
+    yield
+    backends._seconds.cache_clear()
+    convolution._seconds.cache_clear()
+
+
+def test_a_probe_leaves_random_numbers_as_they_were():
+    before, calls = torch.get_rng_state(), []
+    seconds = probe.device_seconds(lambda: calls.append(torch.rand(3)), "cpu")
+    assert seconds > 0
+    assert len(calls) == 1 + probe.REPEATS
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_one_disturbed_call_does_not_change_what_a_probe_says(monkeypatch):
+    times = iter([5.0, *range(1, 10)])
+    monkeypatch.setattr(probe, "_host_seconds", lambda _run: float(next(times)))
+    assert probe.device_seconds(lambda: None, "cpu") == 5.0
+
+
+# **** attention ****
+
+
+def program(workload) -> SimpleNamespace:
+    """Of a chart, what shapes are read from."""
+    workload.step()
+    with OpCounter() as counter:
+        workload.step()
+    ops = counter.program().ops
+    return SimpleNamespace(ops=ops, case=SimpleNamespace(flow=data_flow(ops)))
+
+
+class SelfAttention(nn.Module):
+    """Spelled out or called, by a switch; the mask is added, fills, or is not there."""
+
+    def __init__(
+        self, *, spelled: bool, mask: torch.Tensor | None = None, rate: float = 0.0, late: bool = False
+    ) -> None:
+        super().__init__()
+        self.spelled, self.mask, self.rate, self.late = spelled, mask, rate, late
+        self.inward = nn.Linear(16, 48)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (one.unflatten(-1, (2, 8)).transpose(1, 2) for one in self.inward(x).chunk(3, -1))
+        if not self.spelled:
+            mask = (
+                None if self.mask is None else self.mask.logical_not() if self.mask.dtype == torch.bool else self.mask
+            )
+            return nn.functional.scaled_dot_product_attention(q, k, v, mask, self.rate)
+        scores = q @ k.mT * 8**-0.5
+        if self.late:  # something that has nothing to do with the scores is computed meanwhile
+            v = (v.transpose(1, 2).flatten(-2) @ self.inward.weight[:16]).unflatten(-1, (2, 8)).transpose(1, 2)
+        if self.mask is not None and self.mask.dtype == torch.bool:
+            scores = scores.masked_fill(self.mask, float("-inf"))
+        elif self.mask is not None:
+            scores = scores + self.mask
+        return nn.functional.dropout(scores.softmax(-1), self.rate) @ v
+
+
+def attending(*, trains: bool = False, **options) -> Workload:
+    torch.manual_seed(0)
+    model, x = SelfAttention(**options), torch.randn(2, 6, 16)
+    if trains:
+        return Workload(model, x, loss=lambda out: out.square().mean())
+    return Workload(model.eval(), x)
+
+
+FUTURE = torch.ones(6, 6, dtype=torch.bool).triu(1)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize(
+    "mask", [None, FUTURE, torch.zeros(2, 1, 6, 6), torch.zeros(2, 2, 6, 6)], ids=["none", "bool", "added", "each"]
+)
+def test_what_is_spelled_out_could_be_the_call_that_its_twin_makes(mask, trains):
+    (spelled,) = spelled_shapes(program(attending(spelled=True, mask=mask, trains=trains)))
+    (called,) = attention_shapes(subject_of(lambda: attending(spelled=False, mask=mask, trains=trains)))
+    told = ("query", "key", "value", "mask", "mask_dtype", "dtype", "dropout", "grouped", "trains")
+    assert [getattr(spelled, name) for name in told] == [getattr(called, name) for name in told]
+
+
+def test_a_library_that_is_switched_would_make_those_calls():
+    spelled, called = spelled_shapes(program(switched("eager"))), attention_shapes(subject(switched("sdpa")))
+    assert Counter(spelled) == called
+
+
+def test_what_is_dropped_is_seen_and_what_is_computed_meanwhile_is_no_mask():
+    (dropped,) = spelled_shapes(program(attending(spelled=True, rate=0.1, trains=True)))
+    (late,) = spelled_shapes(program(attending(spelled=True, late=True)))
+    assert dropped.dropout > 0
+    assert (late.mask, late.dropout) == (None, 0.0)
+
+
+def test_one_call_is_promised_what_the_twin_of_an_unfused_attention_was_faster(monkeypatch):
+    sick, healthy = (
+        schema.read(Exam, PATIENTS / f"B202-unfused_attention-{twin}.json.gz") for twin in ("sick", "healthy")
+    )
+    chart = Chart(sick, SimpleNamespace(device="cuda:0"))
+    (shape,) = spelled_shapes(chart)
+    assert shape.query == shape.key == shape.value == (8, 16, 2048, 64)
+    kernels_s = sum(kernel.seconds for kernel in healthy.kernels)
+    monkeypatch.setattr(backends, "attending", lambda *_: None)
+    monkeypatch.setattr(probe, "device_seconds", lambda _run, _device: kernels_s)
+    found = attention_forecast(chart)
+    assert found.speedup == pytest.approx(sick.step_s / healthy.step_s, rel=0.05)
+    assert found.low < found.speedup <= found.high
+
+
+def test_where_a_call_cannot_be_made_a_share_of_the_finding_is_promised(monkeypatch):
+    def refuses(*_):
+        raise RuntimeError("No available kernel")
+
+    monkeypatch.setattr(backends, "attending", refuses)
+    chart = Chart(schema.read(Exam, PATIENTS / "B202-unfused_attention-sick.json.gz"), SimpleNamespace(device="cuda:0"))
+    found, most_s = attention_forecast(chart), chart.device_s_of("B202")
+    assert found.speedup < found.high == pytest.approx(chart.exam.step_s / (chart.exam.step_s - most_s))
+
+
+# **** convolutions ****
+
+
+class Twice(nn.Module):
+    """A convolution that is called with images of two sizes, the second time by its keyword, and one under autocast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.narrow = nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.Conv2d(4, 4, 3, groups=4, padding="same")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = self.first(x) + self.first(input=x)
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.narrow(found).float() + self.first(x[..., :8, :8]).mean()
+
+
+SITES = ("model:first", "model:narrow")
+
+
+def test_calls_of_convolutions_are_found_with_what_decides_their_time():
+    model = Twice()
+    found = convolutions(subject(Workload(model, torch.randn(2, 3, 16, 16), loss=lambda out: out.sum())), SITES)
+    first = {"weight": (4, 3, 3, 3), "stride": (2, 2), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+    narrow = {"weight": (4, 1, 3, 3), "stride": (1, 1), "padding": "same", "dilation": (1, 1), "groups": 4}
+    assert found == {
+        Convolution(images=(2, 3, 16, 16), dtype=torch.float32, wanted=(False, True), **first): 1,
+        Convolution(images=(2, 3, 8, 8), dtype=torch.bfloat16, wanted=(False, True), **first): 1,
+        Convolution(images=(2, 4, 8, 8), dtype=torch.bfloat16, wanted=(True, True), **narrow): 1,
+    }
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_behind_a_compiler_the_convolutions_are_those_without_it():
+    found = subject(images())
+    sites = ("model:0", "model:3")
+    before = convolutions(found, sites)
+    found.become((Dose(TREATMENTS["compile"], ("model:",)),))
+    assert convolutions(found, sites) == before
+    assert sum(before.values()) == 2
+
+
+@pytest.mark.parametrize("wanted", [(False, False), (False, True), (True, True)])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_convolution_can_be_made_again_in_either_layout(layout, wanted):
+    call = Convolution((2, 3, 16, 16), (4, 3, 3, 3), (2, 2), (1, 1), (1, 1), 1, torch.float32, wanted)
+    found = convolving(call, layout, "cpu")()
+    if any(wanted):
+        assert [one.shape for one in found] == [
+            size for size, one in zip((call.images, call.weight), wanted, strict=True) if one
+        ]
+    else:
+        assert found.shape == (2, 4, 8, 8)
+        assert found.is_contiguous(memory_format=layout)
+
+
+def convolving_chart(monkeypatch, *, first_s: float, last_s: float):
+    seconds = {torch.contiguous_format: first_s, torch.channels_last: last_s}
+    monkeypatch.setattr(convolution, "convolving", lambda _call, layout, _device: seconds[layout])
+    monkeypatch.setattr(probe, "device_seconds", lambda run, _device: run)
+    op = SimpleNamespace(cls=OpClass.CONTRACTION, name="aten::convolution")
+    return SimpleNamespace(
+        subject=subject(images()),
+        kernels=lambda wanted: [SimpleNamespace(seconds=1e-3)] if wanted(op) else [],
+        forecast=lambda **seconds: seconds,
+    )
+
+
+@pytest.mark.parametrize(
+    ("last_s", "likely_s", "most_s"), [(6e-3, 0.25e-3, 0.4e-3), (4e-3, 0.5e-3, 0.5e-3), (9e-3, 0.0, 0.4e-3)]
+)
+def test_channels_last_is_promised_what_its_convolutions_are_faster_alone(monkeypatch, last_s, likely_s, most_s):
+    chart = convolving_chart(monkeypatch, first_s=8e-3, last_s=last_s)
+    found = TREATMENTS["channels-last"].kind.forecast(chart, ("model:0", "model:3"))
+    assert found == {"device_s": pytest.approx(likely_s), "most_device_s": pytest.approx(most_s)}
+
+
+def test_convolutions_that_nobody_calls_or_that_cannot_be_made_have_no_times():
+    unbatched = Convolution((3, 8, 8), (4, 3, 3, 3), (1, 1), (0, 0), (1, 1), 1, torch.float32, (False, False))
+    assert seconds_by_layout({}, "cpu") is None
+    assert seconds_by_layout({unbatched: 1}, "cpu") is None
