@@ -20,7 +20,7 @@ from treating import training
 FUSED = PrescribedDose("fused-optimizer", ("0",))
 
 
-def prescription(model, *doses: PrescribedDose) -> Prescription:
+def prescription(model, *doses: PrescribedDose, trains: bool | None = None) -> Prescription:
     return Prescription(
         target="made.py:up",
         made_at="2026-11-15T00:00:00+00:00",
@@ -30,6 +30,7 @@ def prescription(model, *doses: PrescribedDose) -> Prescription:
         doses=doses,
         predicted=1.5,
         measured=1.4,
+        trains=trains,
     )
 
 
@@ -73,7 +74,7 @@ def test_an_optimizer_that_cannot_be_fused_is_refused_and_left_alone(given):
 
 
 def test_what_fails_when_it_is_applied_is_told_in_a_sentence_and_undone():
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)).eval()
     dose = PrescribedDose("conv-bn-fold", ("model:0+model:1",))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises(BadInput, match="cannot be applied to this model: "):

@@ -108,6 +108,7 @@ def made(ward: Ward, name: str, stage=Stage.STRUCTURE, group=None, allow=None, *
         group=group,
         risky=risky,
         compiles=False,
+        inference=False,
         by_hand="",
         kind=Made(ward, name, **kind),
     )

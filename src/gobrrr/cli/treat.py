@@ -47,6 +47,8 @@ def command(
     afterwards as it was; what helped is a prescription, for gobrrr.apply("rx.json", model, optimizer) or
     `gobrrr run --apply rx.json`. ^C ends the search and keeps what was found.
     """
+    if listed and as_json:
+        raise UsageError("--list is a table to read: leave --json out")
     if listed:
         _list()
         return

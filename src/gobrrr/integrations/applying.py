@@ -26,12 +26,15 @@ def applying(prescription: Prescription, say: Say) -> Iterator[None]:
 
 
 class _Applying:
-    """Listens until the model has been called, and its optimizer has made a step if something is for that."""
+    """Listens until the model has been called, and its optimizers have made a step if something is for those."""
 
     def __init__(self, prescription: Prescription, say: Say) -> None:
         self._prescription, self._say = prescription, say
+        fused = [dose.sites for dose in prescription.doses if dose.treatment == "fused-optimizer"]
+        self._wanted = max((int(site) + 1 for sites in fused for site in sites), default=0)
         self._hooks = ExitStack()
         self._model: Any = None
+        self._optimizers: list[Any] = []
         self._applied: Applied | None = None
         self._refused = False
 
@@ -48,29 +51,49 @@ class _Applying:
             missed = (
                 "called the model that the prescription is for"
                 if self._model is None
-                else "made a step of an optimizer"
+                else f"made a step of {self._wanted} optimizers of its model, but of {len(self._optimizers)}"
             )
             self._say(f"the program never {missed}: nothing was applied")
 
     def _called(self, module: Any, _args: Any) -> None:
-        """The first call of all may be the model's, or that of a part: the fingerprint tells."""
+        """The first call of all may be the model's, or that of a part, of its teacher, or of a compiled one."""
+        import torch
+
+        if torch.compiler.is_compiling() or self._model is not None or not self._is_moment(module):
+            return
         from gobrrr.treat.prescription import fingerprint_of
 
-        if self._model is None and fingerprint_of({"model": module}) == self._prescription.model:
-            self._model = module
-            if not any(dose.treatment == "fused-optimizer" for dose in self._prescription.doses):
+        model = getattr(module, "_orig_mod", module)
+        if fingerprint_of({"model": model}) == self._prescription.model:
+            self._model = model
+            if not self._wanted:
                 self._apply(None)
 
-    def _stepping(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if self._model is not None and self._applied is None:
-            self._apply(optimizer)
+    def _is_moment(self, module: Any) -> bool:
+        """What was found for training is for the model that is trained, and what was not for one that is not."""
+        import torch
 
-    def _apply(self, optimizer: Any) -> None:
+        trains = self._prescription.trains
+        return trains is None or (torch.is_grad_enabled() if trains else not module.training)
+
+    def _stepping(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """One that holds something of the model; a discriminator's does not."""
+        if self._model is None or self._applied is not None or any(one is optimizer for one in self._optimizers):
+            return
+        from gobrrr.treat.inference import optimized
+
+        own = {id(parameter) for parameter in self._model.parameters()}
+        if not own.isdisjoint(map(id, optimized(optimizer))):
+            self._optimizers.append(optimizer)
+            if len(self._optimizers) == self._wanted:
+                self._apply(self._optimizers)
+
+    def _apply(self, optimizers: list[Any] | None) -> None:
         from gobrrr.treat.prescription import apply
 
         self._hooks.close()  # before anything is compiled: a hook on all modules would be compiled too
         try:
-            self._applied = apply(self._prescription, self._model, optimizer)
+            self._applied = apply(self._prescription, self._model, optimizers)
         except GobrrrError as error:
             self._refused = True
             self._say(f"{error}; the program runs on untreated")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
+from gobrrr.treat.inference import guarded
 from gobrrr.treat.outcome import Treated
 from gobrrr.treat.prescription import doses_of, put_in_force
 from gobrrr.treat.subject import Subject, subject_of
@@ -20,13 +21,14 @@ class Stays:
 
     found: Treated
     subject: Subject
+    end: Callable[[], None]
 
     def step(self) -> Any:
         """A step as it is treated. A captured one reads each batch from the same tensors: copy into those."""
         return self.subject.run()
 
     def undo(self) -> None:
-        self.subject.end()
+        self.end()
 
 
 @overload
@@ -69,5 +71,6 @@ def treat(
 
 def _staying(workload: Workload | tuple[Any, Any] | Step, found: Treated) -> Stays:
     subject = subject_of(lambda: workload)
-    put_in_force(subject, doses_of((dose.treatment, dose.sites) for dose in found.prescription.doses))
-    return Stays(found, subject)
+    plan = doses_of((dose.treatment, dose.sites) for dose in found.prescription.doses)
+    put_in_force(subject, plan)
+    return Stays(found, subject, guarded(subject, plan))

@@ -6,9 +6,9 @@ release.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
@@ -151,15 +151,14 @@ def attending(shape: AttentionShape, name: str | None, device: str) -> Callable[
 
 def preferring(run: Callable[..., Any], *names: str) -> Callable[..., Any]:
     """With these kernels alone, the first that takes a call."""
+    return partial(_preferring, run, tuple(dict.fromkeys(names)))
+
+
+def _preferring(run: Callable[..., Any], names: Sequence[str], *args: Any, **kwargs: Any) -> Any:
     from torch.nn.attention import sdpa_kernel
 
-    order = [_backend(name) for name in dict.fromkeys(names)]
-
-    def ran(*args: Any, **kwargs: Any) -> Any:
-        with sdpa_kernel(order, set_priority=True):
-            return run(*args, **kwargs)
-
-    return ran
+    with sdpa_kernel([_backend(name) for name in names], set_priority=True):
+        return run(*args, **kwargs)
 
 
 def _backend(name: str) -> Any:

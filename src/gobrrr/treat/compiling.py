@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -95,9 +96,20 @@ def compiled_step(subject: Subject, backend: Callable[..., Any]) -> Iterator[Edi
 
     for optimizer in subject.optimizers:
         for name in ("step", "zero_grad"):
-            yield attribute(optimizer, name, torch.compiler.disable(getattr(optimizer, name)))  # type: ignore[no-untyped-call]
+            yield attribute(optimizer, name, _uncompiled(getattr(optimizer, name), optimizer))
     yield globals_seen()
     yield attribute(subject, "step", torch.compile(_as_function(subject.step), backend=backend))
+
+
+def _uncompiled(method: Callable[..., Any], owner: object) -> MethodType:
+    """Still a method, with the marks of its own: schedulers of rates look for both."""
+    import torch
+
+    @wraps(method)
+    def called(_owner: object, *args: Any, **kwargs: Any) -> Any:
+        return method(*args, **kwargs)
+
+    return MethodType(torch.compiler.disable(called), owner)  # type: ignore[no-untyped-call]
 
 
 def globals_seen() -> Edit:

@@ -60,6 +60,15 @@ def item(mapping: MutableMapping[Any, Any], key: Any, value: Any) -> Edit:
     return Edit(lambda: mapping.get(key, ABSENT), write, value)
 
 
+def flag(optimizer: Any, place: int, key: str, *, value: Any) -> Edit:
+    """Of a group of parameters, which is another mapping once the optimizer has loaded something."""
+
+    def write(new: Any) -> None:
+        item(optimizer.param_groups[place], key, new).swap()
+
+    return Edit(lambda: optimizer.param_groups[place].get(key, ABSENT), write, value)
+
+
 def number(mapping: MutableMapping[Any, Any], key: Any, tensor: "torch.Tensor") -> Edit:
     """A number, or tensor of one, in other clothes: whoever is put there takes over what the other has become."""
     import torch
@@ -106,6 +115,19 @@ def strided(tensors: "Callable[[], list[torch.Tensor]]", stride: tuple[int, ...]
 
     first = tensors()[0]
     return Edit(lambda: first.stride(), write, stride)  # noqa: PLW0108 (its data are another's by then)
+
+
+def after_loading(optimizer: Any, hook: Callable[[Any], None]) -> Edit:
+    """What an optimizer loads is as it was saved: in other layouts, with other flags."""
+    handles: list[Any] = []
+
+    def write(wanted: bool) -> None:  # noqa: FBT001 (the value of the edit)
+        if wanted:
+            handles.append(optimizer.register_load_state_dict_post_hook(hook))
+        else:
+            handles.pop().remove()
+
+    return Edit(lambda: bool(handles), write, value=True)
 
 
 def shared(owner: object, name: str, value: Any) -> Edit:

@@ -85,6 +85,8 @@ class Prescription:
     doses: tuple[PrescribedDose, ...]
     predicted: float
     measured: float
+    trains: bool | None = None
+    """Whether the step did; None in files that are older than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,16 @@
 """A Prescription: made of a plan that proved itself, and applied to a model and its optimizer elsewhere."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gobrrr import schema
-from gobrrr.errors import BadInput
+from gobrrr.errors import BadInput, GobrrrError
 from gobrrr.timing.state import preserved
 from gobrrr.treat.compiling import patient_compiler
+from gobrrr.treat.inference import guarded, refuse_training
 from gobrrr.treat.outcome import Kept, PrescribedDose, Prescription
 from gobrrr.treat.subject import Subject, examined_subject
 from gobrrr.treat.treatment import TREATMENTS, Dose, Plan, Stage, graphless
@@ -58,6 +59,7 @@ class Applied:
     subject: Subject
     plan: Plan
     """As prescribed: what holds the whole step waits for `step`."""
+    end: Callable[[], None]
 
     def step(self, step: Callable[[], Any]) -> Callable[[], Any]:
         """The step to call from now on. A captured one reads each batch from the same tensors: copy into those."""
@@ -67,7 +69,7 @@ class Applied:
         return self.subject.run
 
     def undo(self) -> None:
-        self.subject.end()
+        self.end()
 
 
 def put_in_force(subject: Subject, plan: Plan) -> None:
@@ -85,18 +87,24 @@ def put_in_force(subject: Subject, plan: Plan) -> None:
 def apply(
     prescription: "Prescription | str | Path",
     model: "torch.nn.Module",
-    optimizer: "torch.optim.Optimizer | None" = None,
+    optimizer: "torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None" = None,
 ) -> Applied:
-    """Applies what was prescribed for this very model, or refuses and says why."""
+    """Applies what was prescribed for this very model, or refuses and says why.
+
+    What is for inference ends by itself where the model is trained or loads other weights.
+    """
     found = prescription if isinstance(prescription, Prescription) else schema.read(Prescription, Path(prescription))
     subject = examined_subject(_no_step, _holding(model, optimizer))
     refuse_others(found, subject)
     doses = doses_of((dose.treatment, dose.sites) for dose in found.doses)
     try:
+        refuse_training(subject, doses)
         subject.become(tuple(_without_step(doses, subject)))
+    except GobrrrError:
+        raise
     except Exception as error:  # of torch's and of compilers: the model is as it was, and its owner is told
         raise BadInput(f"the prescription cannot be applied to this model: {said_by(error)}") from error
-    return Applied(subject, doses)
+    return Applied(subject, doses, guarded(subject, doses))
 
 
 def _without_step(plan: Plan, subject: Subject) -> Iterator[Dose]:

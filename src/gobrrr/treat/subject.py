@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from gobrrr.treat.treatment import Dose, Plan
 
 
+AND = "+"
+"""Between the names of modules that are one site."""
+
+
 @dataclass(slots=True)
 class Course:
     """A dose in force, or ready to be: its edits."""
@@ -103,6 +107,10 @@ class Subject:
         root, _, path = site.partition(":")
         return self.models[root].get_submodule(path)
 
+    def modules_at(self, site: str) -> list["torch.nn.Module"]:
+        """Of a site that is several modules, all."""
+        return [self.module(name) for name in site.split(AND)]
+
     def modules(self) -> list[tuple[str, "torch.nn.Module"]]:
         """All, each once, as `root:path`."""
         return [(f"{root}:{path}", module) for root, top in self.models.items() for path, module in top.named_modules()]
@@ -148,11 +156,17 @@ def examined_subject(step: Step, origin: Workload | Step, device: str | None = N
     things = reached(origin)
     modules = [thing for thing in things if isinstance(thing, torch.nn.Module)]
     inner = {id(part) for module in modules for part in module.modules() if part is not module}
-    models = {f"model{number or ''}": each for number, each in enumerate(m for m in modules if id(m) not in inner)}
+    roots = sorted((m for m in modules if id(m) not in inner), key=_is_bare)
+    models = {f"model{number or ''}": each for number, each in enumerate(roots)}
     optimizers = [thing for thing in things if isinstance(thing, torch.optim.Optimizer)]
     owned = {id(thing) for owner in (*models.values(), *optimizers) for thing in reached(owner)}
     inputs = [thing for thing in things if isinstance(thing, torch.Tensor) and id(thing) not in owned]
     return Subject(step, origin, models, optimizers, inputs, device or _device(models, inputs))
+
+
+def _is_bare(model: "torch.nn.Module") -> bool:
+    """As a loss is: models with parameters have the first names, whatever the program calls them."""
+    return next(model.parameters(), None) is None
 
 
 def _device(models: dict[str, "torch.nn.Module"], inputs: Sequence["torch.Tensor"]) -> str:

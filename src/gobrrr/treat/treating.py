@@ -22,6 +22,7 @@ from gobrrr.timing.state import preserved
 from gobrrr.timing.state.undo import interrupts_deferred
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort
 from gobrrr.treat.advice import advised
+from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.memory import has_room_for_two, peak_bytes
 from gobrrr.treat.outcome import Advice, Kept, NotTried, Prescription, Rejected, Treated
@@ -247,6 +248,7 @@ def _treated(search: Search, came: Admission, target: str, final: Final, spent_s
             doses=prescribed(final.plan, kept),
             predicted=predicted,
             measured=final.comparison.speedup,
+            trains=Chart(exam, subject).trains,
         ),
         advice=_advice(search, exam, final),
         warnings=(*exam.quality.warnings, *search.warnings),

@@ -77,6 +77,8 @@ class Treatment:
     """May leave the process unusable: rehearsed in another one first."""
     compiles: bool
     """Its first steps take seconds to minutes."""
+    inference: bool
+    """Computes with numbers made of the parameters when it was applied: not for what trains."""
     by_hand: str
     """The same as code."""
     kind: Kind
@@ -118,6 +120,7 @@ def treatment(
     group: str | None = None,
     risky: bool = False,
     compiles: bool = False,
+    inference: bool = False,
 ) -> Callable[[K], K]:
     """Registers the decorated class."""
 
@@ -125,7 +128,9 @@ def treatment(
         assert name not in TREATMENTS, f"{name} is taken"
         assert (allow is None) == (numerics is Numerics.SAME), "what changes numbers has to be allowed"
         code = dedent(by_hand).strip()
-        TREATMENTS[name] = Treatment(name, title, numerics, stage, allow, group, risky, compiles, code, kind())
+        TREATMENTS[name] = Treatment(
+            name, title, numerics, stage, allow, group, risky, compiles, inference, code, kind()
+        )
         return kind
 
     return register

@@ -1,6 +1,7 @@
 """bf16 autocast: products in bf16 over weights that stay fp32."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from gobrrr.treat.chart import Chart
@@ -35,16 +36,12 @@ class Bf16Autocast:
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         for site in sites:
             module = subject.module(site)
-            yield attribute(module, "forward", autocast(module.forward, subject.device))
+            kind = subject.device.partition(":")[0]
+            yield attribute(module, "forward", partial(autocast, module.forward, kind))
 
 
-def autocast(forward: Callable[..., Any], device: str) -> Callable[..., Any]:
+def autocast(forward: Callable[..., Any], kind: str, *args: Any, **kwargs: Any) -> Any:
     import torch
 
-    kind = torch.device(device).type
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with torch.autocast(kind, torch.bfloat16):
-            return forward(*args, **kwargs)
-
-    return run
+    with torch.autocast(kind, torch.bfloat16):
+        return forward(*args, **kwargs)

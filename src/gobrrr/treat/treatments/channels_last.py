@@ -1,12 +1,13 @@
 """Images with their channels last, as convolution kernels want them: no reordering before and after each."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.convolution import convolutions, seconds_by_layout
-from gobrrr.treat.edit import Edit, strided
+from gobrrr.treat.edit import Edit, after_loading, strided
+from gobrrr.treat.in_place import at_work
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 from gobrrr.work.op import Op, OpClass
@@ -49,25 +50,12 @@ class ChannelsLast:
         """
         import torch
 
-        weights: list[Any] = [subject.module(site).weight for site in sites]
+        weights: list[Any] = [at_work(subject.module(site)).weight for site in sites]
         for optimizer in subject.optimizers:
-            yield _after_loading(optimizer, partial(_follow, weights, subject))
+            yield after_loading(optimizer, partial(_follow, weights, subject))
         for weight in weights:
             last = torch.empty_like(weight, device="meta", memory_format=torch.channels_last)
             yield strided(partial(_belonging, weight, subject), last.stride())
-
-
-def _after_loading(optimizer: Any, hook: Callable[[Any], None]) -> Edit:
-    """What is loaded comes in the layout that it was saved in."""
-    handles: list[Any] = []
-
-    def write(wanted: bool) -> None:  # noqa: FBT001 (the value of the edit)
-        if wanted:
-            handles.append(optimizer.register_load_state_dict_post_hook(hook))
-        else:
-            handles.pop().remove()
-
-    return Edit(lambda: bool(handles), write, value=True)
 
 
 def _follow(weights: list[Any], subject: Subject, _optimizer: Any) -> None:
@@ -91,7 +79,7 @@ def _is_convolution(module: object) -> bool:
 
     if not isinstance(module, torch.nn.Conv2d) or 0 in module.weight.stride():  # of one number in many places
         return False
-    return not module.weight.is_contiguous(memory_format=torch.channels_last)
+    return not at_work(module).weight.is_contiguous(memory_format=torch.channels_last)
 
 
 def _convolves(op: Op) -> bool:

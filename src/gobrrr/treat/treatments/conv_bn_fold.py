@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Any
 from gobrrr.timing.state import preserved
 from gobrrr.treat.chart import REACHED, Chart
 from gobrrr.treat.edit import Edit, attribute
+from gobrrr.treat.in_place import InPlace
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 
 if TYPE_CHECKING:
-    from torch import nn
+    import torch
 
 
 @treatment(
     "conv-bn-fold",
     "batch normalization folded into convolutions",
     stage=Stage.STRUCTURE,
+    inference=True,
     by_hand="""
     model.conv = torch.nn.utils.fusion.fuse_conv_bn_eval(model.conv, model.bn)
     model.bn = torch.nn.Identity()
@@ -38,23 +40,21 @@ class ConvBnFold:
         return chart.forecast(device_s=REACHED * took_s, host_s=_calls(chart) * chart.case.op_s, most_device_s=took_s)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
-        from torch.nn import Identity
+        """Both modules stay, with their parameters and names, and only compute otherwise."""
         from torch.nn.utils.fusion import fuse_conv_bn_eval
 
         for conv, norm in zip(sites[::2], sites[1::2], strict=True):
             fused = fuse_conv_bn_eval(subject.module(conv), subject.module(norm))  # type: ignore[type-var, arg-type]
-            yield in_place_of(subject, conv, fused)
-            yield in_place_of(subject, norm, Identity())
+            yield attribute(subject.module(conv), "forward", InPlace(fused))
+            yield attribute(subject.module(norm), "forward", _as_it_is)
 
 
 def _calls(chart: Chart) -> int:
     return sum("batch_norm" in op.name for op in chart.ops)
 
 
-def in_place_of(subject: Subject, site: str, new: "nn.Module") -> Edit:
-    parent, _, name = site.rpartition("." if "." in site else ":")
-    owner = subject.module(parent if ":" in parent else f"{parent}:")
-    return attribute(owner, name, new)
+def _as_it_is(x: "torch.Tensor") -> "torch.Tensor":
+    return x
 
 
 def folding_pairs(subject: Subject) -> list[tuple[str, str]]:

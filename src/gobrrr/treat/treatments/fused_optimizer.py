@@ -1,12 +1,15 @@
 """A fused optimizer: one pass over parameters, gradients and state instead of a dozen."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from gobrrr.treat.chart import REACHED, Chart
-from gobrrr.treat.edit import Edit, attribute, item, number
+from gobrrr.treat.edit import Edit, after_loading, attribute, flag, number, swap_on
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 from gobrrr.work.op import Phase
+
+FLAGS = {"fused": True, "foreach": False}
 
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 """Of torch.optim, those that have it on CPU and CUDA."""
@@ -44,18 +47,31 @@ class FusedOptimizer:
         )
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
-        if len(subject.optimizers) <= max(map(int, sites)):
-            raise Unfit("it fuses an optimizer, and none was given: gobrrr.apply(..., model, optimizer)")
+        wanted, given = max(map(int, sites)) + 1, len(subject.optimizers)
+        if given < wanted:
+            how = "optimizer" if wanted == 1 else "[optimizer, ...]"
+            raise Unfit(f"it is for {wanted} optimizers, and {given} were given: gobrrr.apply(..., model, {how})")
         for optimizer in (subject.optimizers[int(site)] for site in sites):
             if all(group.get("fused") for group in optimizer.param_groups):
                 continue  # where it is applied, somebody has done so
             if not can_be_fused(optimizer):
                 raise Unfit(f"{type(optimizer).__name__} has no fused form")
-            for group in optimizer.param_groups:
-                yield item(group, "fused", value=True)
-                yield item(group, "foreach", value=False)
+            yield from flags(optimizer, FLAGS)
             yield attribute(optimizer, "_step_supports_amp_scaling", value=True)
             yield from steps_on_device(optimizer)
+            yield after_loading(optimizer, _stay_fused)
+
+
+def flags(optimizer: Any, values: Mapping[str, bool]) -> Iterator[Edit]:
+    """Of each group of parameters."""
+    for place in range(len(optimizer.param_groups)):
+        yield from (flag(optimizer, place, key, value=value) for key, value in values.items())
+
+
+def _stay_fused(optimizer: Any) -> None:
+    for group in optimizer.param_groups:
+        group.update(FLAGS)
+    swap_on(steps_on_device(optimizer))
 
 
 def can_be_fused(optimizer: object) -> bool:
@@ -72,11 +88,11 @@ def can_be_fused(optimizer: object) -> bool:
     return plain and all(p.is_floating_point() and p.layout is torch.strided for p in parameters)
 
 
-def steps_on_device(optimizer: object) -> Iterator[Edit]:
+def steps_on_device(optimizer: Any) -> Iterator[Edit]:
     """Counts of steps where the parameters are: a fused kernel reads them there."""
     import torch
 
-    for parameter, state in optimizer.state.items():  # type: ignore[attr-defined]
+    for parameter, state in optimizer.state.items():
         step = state.get("step")
         if isinstance(step, torch.Tensor) and step.device != parameter.device:
             yield number(state, "step", torch.zeros((), dtype=torch.float32, device=parameter.device))

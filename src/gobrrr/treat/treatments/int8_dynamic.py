@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.edit import Edit
+from gobrrr.treat.edit import Edit, attribute
+from gobrrr.treat.in_place import InPlace
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Numerics, Stage, Unfit, treatment
-from gobrrr.treat.treatments.conv_bn_fold import in_place_of
 from gobrrr.work.op import OpClass
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ LIKELY, MOST = 0.4, 0.75
     stage=Stage.PRECISION,
     numerics=Numerics.QUANTIZED,
     allow="int8",
+    inference=True,
     by_hand="""
     model = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
     """,
@@ -49,7 +50,8 @@ class Int8Dynamic:
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         for site in sites:
-            yield in_place_of(subject, site, quantized(subject.module(site)))
+            layer = subject.module(site)
+            yield attribute(layer, "forward", InPlace(quantized(layer)))
 
 
 def quantized(linear: "nn.Module") -> "nn.Module":

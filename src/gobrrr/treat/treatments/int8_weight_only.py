@@ -30,6 +30,7 @@ GENERATES = "compile-tuned"
     numerics=Numerics.QUANTIZED,
     allow="int8",
     compiles=True,
+    inference=True,
     by_hand="""
     scale = weight.abs().amax(1) / 127  # once
     q = (weight / scale[:, None]).round().to(torch.int8)

@@ -15,14 +15,11 @@ from gobrrr.treat.chart import Chart
 from gobrrr.treat.edit import Edit, attribute, data
 from gobrrr.treat.fusing import compiled_here
 from gobrrr.treat.product import Product, merged, parts, product_of
-from gobrrr.treat.subject import Subject
+from gobrrr.treat.subject import AND, Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 
 if TYPE_CHECKING:
     import torch
-
-AND = "+"
-"""Between the names of layers that are one site."""
 
 
 @treatment(
@@ -30,6 +27,7 @@ AND = "+"
     "layers that read the same tensor as one product",
     stage=Stage.STRUCTURE,
     compiles=True,
+    inference=True,
     by_hand="""
     qkv = torch.cat([q_proj.weight, k_proj.weight, v_proj.weight])  # once
     q, k, v = F.linear(x, qkv).split([q_proj.out_features, k_proj.out_features, v_proj.out_features], dim=-1)
@@ -62,7 +60,7 @@ class MergedProjections:
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         for site in sites:
-            layers = [subject.module(name) for name in site.split(AND)]
+            layers = subject.modules_at(site)
             products = [product_of(layer) for layer in layers]
             if all(isinstance(one, Product) for one in products):
                 yield from _merging(layers, products)  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """Linear layers of an odd number of outputs padded to a number that matrix units like, and their results cut back."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.treat.chart import Chart
@@ -49,7 +50,7 @@ class PaddedProducts:
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         for site in sites:
             module = subject.module(site)
-            yield attribute(module, "forward", padded_forward(module))
+            yield attribute(module, "forward", partial(padded_forward, module))
 
 
 def is_odd(module: object) -> bool:
@@ -58,13 +59,10 @@ def is_odd(module: object) -> bool:
     return type(module) is torch.nn.Linear and module.out_features % ALIGNED != 0 and module.weight.numel() >= LARGE
 
 
-def padded_forward(module: Any) -> Callable[["torch.Tensor"], "torch.Tensor"]:
+def padded_forward(module: Any, x: "torch.Tensor") -> "torch.Tensor":
     """The parameter stays what it is, for optimizers, ties and checkpoints; rows of zeros are added as it is used."""
     from torch.nn.functional import linear, pad
 
-    def forward(x: "torch.Tensor") -> "torch.Tensor":
-        extra = -module.out_features % TO
-        bias = None if module.bias is None else pad(module.bias, (0, extra))
-        return linear(x, pad(module.weight, (0, 0, 0, extra)), bias)[..., : module.out_features]
-
-    return forward
+    extra = -module.out_features % TO
+    bias = None if module.bias is None else pad(module.bias, (0, extra))
+    return linear(x, pad(module.weight, (0, 0, 0, extra)), bias)[..., : module.out_features]

@@ -1,6 +1,7 @@
 """The whole step, optimizer included, in one CUDA graph: the host asks once for all of its kernels."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from gobrrr.treat.bookkeeping import books_kept
 from gobrrr.treat.capture import captured
@@ -8,7 +9,7 @@ from gobrrr.treat.chart import Chart
 from gobrrr.treat.edit import Edit, attribute, gradient, item, number, rebinding
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
-from gobrrr.treat.treatments.fused_optimizer import can_be_fused, steps_on_device
+from gobrrr.treat.treatments.fused_optimizer import FLAGS, can_be_fused, flags, steps_on_device
 
 GAP_S = 0.6e-6
 """Between two kernels of a graph, on the device."""
@@ -73,20 +74,18 @@ def can_be_captured(optimizer: object) -> bool:
     return type(optimizer).__name__ == "SGD" and (can_be_fused(optimizer) or all(g.get("fused") for g in groups))
 
 
-def capturable(optimizer: object) -> Iterator[Edit]:
+def capturable(optimizer: Any) -> Iterator[Edit]:
     """What changes from step to step lies on the device: a graph has its numbers only where it reads them.
 
     In the fused form where there is one: the other computes its corrections by the step's count in fp32, badly.
     """
     import torch
 
-    fusable = can_be_fused(optimizer)
-    for group in optimizer.param_groups:  # type: ignore[attr-defined]
+    if can_be_fused(optimizer):
+        yield from flags(optimizer, FLAGS)
+    for group in optimizer.param_groups:
         if "capturable" in group:
             yield item(group, "capturable", value=True)
-        if fusable:
-            yield item(group, "fused", value=True)
-            yield item(group, "foreach", value=False)
         if not isinstance(group["lr"], torch.Tensor):
             device = group["params"][0].device
             yield number(group, "lr", torch.zeros((), dtype=torch.float32, device=device))

@@ -1,0 +1,313 @@
+"""Treated models in the hands of programs: copied, saved, trained on, loaded into; and found among others."""
+
+import copy
+import subprocess
+import sys
+import textwrap
+import warnings
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import gobrrr
+import gobrrr.treat.treatments  # registers them
+from gobrrr import schema
+from gobrrr.errors import BadInput
+from gobrrr.treat.outcome import PrescribedDose
+from gobrrr.treat.subject import subject_of
+from gobrrr.treat.treatment import TREATMENTS, Dose
+from test_treat_prescription import FUSED, prescription
+from treating import Block, attention, images, inference, training
+
+FOLDED = PrescribedDose("conv-bn-fold", ("model:0", "model:1"))
+BF16 = PrescribedDose("bf16-autocast", ("model:",))
+INT8 = PrescribedDose("int8-dynamic", ("model:0.up", "model:1"))
+MERGED = PrescribedDose("merged-projections", ("model:0.query+model:0.key+model:0.value",))
+
+
+def halved(model: nn.Module) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.5)
+
+
+# **** copies ****
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "sites"),
+    [
+        ("bf16-autocast", images, ("model:",)),
+        ("padded-products", inference, ("model:1",)),
+        ("sdpa-backend", attention, ("math",)),
+        ("channels-last", images, ("model:0", "model:3")),
+    ],
+)
+def test_a_copy_of_a_treated_model_computes_with_its_own_weights(name, made, sites):
+    workload = made()
+    subject = subject_of(lambda: workload)
+    subject.become((Dose(TREATMENTS[name], sites),))
+    x = workload.inputs
+    with torch.no_grad():
+        before = workload.model(x)
+        copied = copy.deepcopy(workload.model)
+        halved(workload.model)
+        assert torch.equal(copied(x), before)
+        assert not torch.equal(workload.model(x), before)
+        subject.end()
+        assert "forward" not in vars(workload.model)
+        halved(copied)
+        assert not torch.equal(copied(x), before)
+
+
+@pytest.mark.parametrize("dose", [BF16, FOLDED], ids=["bf16", "folded"])
+def test_a_treated_model_can_be_saved_as_a_whole(dose, tmp_path):
+    made = images()
+    gobrrr.apply(prescription(made.model, dose), made.model)
+    torch.save(made.model, tmp_path / "model.pt")
+    loaded = torch.load(tmp_path / "model.pt", weights_only=False)
+    with torch.no_grad():
+        assert torch.equal(loaded(made.inputs), made.model(made.inputs))
+
+
+# **** inference ****
+
+
+@pytest.mark.parametrize(("made", "dose"), [(images, FOLDED), (inference, INT8), (attention, MERGED)])
+def test_names_and_parameters_of_a_model_treated_for_inference_stay(made, dose):
+    workload = made()
+    names, own = list(workload.model.state_dict()), {id(one) for one in workload.model.parameters()}
+    gobrrr.apply(prescription(workload.model, dose), workload.model)
+    assert list(workload.model.state_dict()) == names
+    assert {id(one) for one in workload.model.parameters()} == own
+
+
+@pytest.mark.parametrize(("made", "dose"), [(images, FOLDED), (inference, INT8), (attention, MERGED)])
+@pytest.mark.parametrize("how", ["whole", "part", "load", "assign"])
+def test_what_is_for_inference_ends_where_the_model_is_trained_or_loads_other_weights(made, dose, how):
+    workload, plain = made(), made()
+    model = workload.model
+    optimizer = torch.optim.SGD(plain.model.parameters(), lr=0.1)
+    gobrrr.apply(prescription(model, dose), model)
+    own = torch.optim.SGD(model.parameters(), lr=0.1)  # made while it was treated
+    other = {name: value / 2 for name, value in plain.model.state_dict().items()}
+    change = {
+        "whole": model.train,
+        "part": model[0].train,
+        "load": partial(model.load_state_dict, other),
+        "assign": partial(model.load_state_dict, other, assign=True),
+    }[how]
+    with pytest.warns(UserWarning, match="is trained|given other weights"):
+        change()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it is said once
+        model.train()
+    if how in ("load", "assign"):
+        plain.model.load_state_dict(other)
+    plain.model.train()
+    for one, steps in ((model, own), (plain.model, optimizer)):
+        one(workload.inputs).square().mean().backward()
+        if how != "assign":
+            steps.step()
+    for (name, one), other in zip(model.named_parameters(), plain.model.parameters(), strict=True):
+        assert torch.equal(one, other), name
+        assert torch.equal(one.grad, other.grad), name
+
+
+def test_going_back_to_inference_ends_nothing():
+    made = images()
+    gobrrr.apply(prescription(made.model, FOLDED), made.model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made.model.eval()
+        made.model.train(mode=False)
+    assert "forward" in vars(made.model[0])
+
+
+def test_a_copy_of_a_model_treated_for_inference_is_not_trained_by_mistake():
+    made = images()
+    gobrrr.apply(prescription(made.model, FOLDED), made.model)
+    copied = copy.deepcopy(made.model)
+    with torch.no_grad():
+        assert torch.equal(copied(made.inputs), made.model(made.inputs))
+    for change in (copied.train, lambda: copied.load_state_dict(made.model.state_dict())):
+        with pytest.raises(BadInput, match="copy it before"):
+            change()
+    assert "forward" in vars(made.model[0])
+
+
+@pytest.mark.parametrize("by", ["mode", "optimizer"])
+def test_for_a_model_that_trains_nothing_is_applied_that_is_for_inference(by):
+    made = images()
+    rx, optimizer = prescription(made.model, FOLDED), torch.optim.SGD(made.model.parameters())
+    made.model.train(by == "mode")
+    with pytest.raises(BadInput, match="conv-bn-fold is for inference"):
+        gobrrr.apply(rx, made.model, *([optimizer] if by == "optimizer" else []))
+    assert "forward" not in vars(made.model[0])
+
+
+def test_hooks_of_a_folded_convolution_are_called_once():
+    made, called = images(), []
+    made.model[0].register_forward_hook(lambda *_: called.append(1))
+    gobrrr.apply(prescription(made.model, FOLDED), made.model)
+    made.step()
+    assert called == [1]
+
+
+def test_folded_and_with_channels_last_what_computes_has_them_last():
+    made = images()
+    with torch.no_grad():
+        before = made.model(made.inputs)
+    rx = prescription(made.model, FOLDED, PrescribedDose("channels-last", ("model:0", "model:3")))
+    applied = gobrrr.apply(rx, made.model)
+    at_work = vars(made.model[0])["forward"].module
+    assert at_work.weight.is_contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        torch.testing.assert_close(made.model(made.inputs), before)
+        applied.undo()
+        assert torch.equal(made.model(made.inputs), before)
+
+
+# **** optimizers ****
+
+
+def test_a_fused_optimizer_stays_so_when_it_loads_and_is_not_when_that_is_undone():
+    made, plain = training(), training()
+    for one in (made, plain):
+        one.step()
+    saved = copy.deepcopy(plain.optimizer.state_dict())
+    applied = gobrrr.apply(prescription(made.model, FUSED), made.model, made.optimizer)
+    made.optimizer.load_state_dict(saved)
+    assert all(group["fused"] is True and group["foreach"] is False for group in made.optimizer.param_groups)
+    assert [float(made.step()) for _ in range(3)] == pytest.approx([float(plain.step()) for _ in range(3)], rel=1e-4)
+    applied.undo()
+    made.optimizer.load_state_dict(saved)
+    assert all(not group["fused"] and not group["foreach"] for group in made.optimizer.param_groups)
+
+
+def test_two_optimizers_of_a_model_are_given_as_a_list():
+    model = nn.Sequential(Block(), nn.Linear(16, 4))
+    two = [torch.optim.AdamW(part.parameters()) for part in model]
+    rx = prescription(model, PrescribedDose("fused-optimizer", ("0", "1")))
+    with pytest.raises(BadInput, match=r"for 2 optimizers, and 1 were given: .*\[optimizer, \.\.\.\]"):
+        gobrrr.apply(rx, model, two[0])
+    gobrrr.apply(rx, model, two)
+    assert all(one.param_groups[0]["fused"] for one in two)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_rates_can_be_scheduled_where_the_step_is_compiled(when):
+    torch.compiler.reset()
+    made = training()
+    subject = subject_of(lambda: made)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        if when == "before":
+            schedule = torch.optim.lr_scheduler.StepLR(made.optimizer, 1, 0.5)
+        subject.become((Dose(TREATMENTS["compile"], ("step",)),))
+        if when == "after":
+            schedule = torch.optim.lr_scheduler.StepLR(made.optimizer, 1, 0.5)
+        subject.run()
+        schedule.step()
+    assert not [one for one in said if "lr_scheduler" in str(one.message) or "learning rate" in str(one.message)]
+    assert made.optimizer.param_groups[0]["lr"] == pytest.approx(0.5e-2)
+    subject.end()
+    subject.run()
+
+
+# **** found among others ****
+
+
+@pytest.mark.parametrize("first", ["loss", "net"])
+def test_a_loss_without_parameters_is_not_the_first_model(first):
+    net, loss, x = Block(), nn.MSELoss(), torch.randn(2, 16)
+    things = [loss, net] if first == "loss" else [net, loss]
+    assert subject_of(lambda: lambda: things and loss(net(x), x)).models == {"model": net, "model1": loss}
+
+
+def ran(folder: Path, rx, code: str) -> subprocess.CompletedProcess:
+    """A script under `gobrrr run --apply`."""
+    schema.write(rx, folder / "rx.json")
+    (folder / "script.py").write_text(textwrap.dedent(code))
+    home = str(Path(gobrrr.__file__).parents[1])
+    main = f"import sys; sys.path.insert(0, {home!r}); from gobrrr.cli import main; main()"
+    command = [sys.executable, "-c", main, "run", "--apply", "rx.json", "script.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_model_that_is_trained_is_treated_and_not_its_teacher(tmp_path):
+    found = ran(
+        tmp_path,
+        prescription(nn.Linear(4, 4), BF16, trains=True),
+        """
+        import torch
+        student, teacher, x = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4), torch.randn(2, 4)
+        with torch.no_grad():
+            teacher(x)
+        student(x)
+        print(student(x).dtype, teacher(x).dtype)
+        """,
+    )
+    assert found.stdout.split() == ["torch.bfloat16", "torch.float32"], found.stderr
+    assert "applied bf16-autocast" in found.stderr
+
+
+def test_the_optimizer_of_the_model_is_treated_and_not_another(tmp_path):
+    found = ran(
+        tmp_path,
+        prescription(nn.Linear(4, 4), FUSED, trains=True),
+        """
+        import torch
+        net, critic, x = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1), torch.randn(2, 4)
+        first, second = (torch.optim.AdamW(one.parameters()) for one in (critic, net))
+        for _ in range(2):
+            critic(net(x)).sum().backward()
+            first.step()
+            second.step()
+        print(first.param_groups[0]["fused"], second.param_groups[0]["fused"])
+        """,
+    )
+    assert found.stdout.split() == ["None", "True"], found.stderr
+
+
+def test_a_model_that_the_program_compiles_without_breaks_is_treated_too(tmp_path):
+    found = ran(
+        tmp_path,
+        prescription(nn.Linear(4, 4), BF16),
+        """
+        import torch
+        net = torch.nn.Linear(4, 4)
+        compiled = torch.compile(net, fullgraph=True, backend="eager")
+        print(compiled(torch.randn(2, 4)).dtype)
+        """,
+    )
+    assert (found.returncode, found.stdout.split()) == (0, ["torch.bfloat16"]), found.stderr
+
+
+def test_a_script_that_validates_before_it_trains_trains_as_ever(tmp_path):
+    code = """
+        import torch
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, bias=False), torch.nn.BatchNorm2d(8))
+        x = torch.randn(2, 3, 16, 16)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        net.eval()
+        with torch.no_grad():
+            net(x)
+        net.train()
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            optimizer.step()
+        print(loss.item().hex(), len(net.state_dict()))
+        """
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8))
+    treated = ran(tmp_path, prescription(model, FOLDED, trains=False), code)
+    plain = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert treated.stdout == plain.stdout
+    assert "applied conv-bn-fold" in treated.stderr
+    assert "is undone" in treated.stderr
