@@ -14,7 +14,8 @@ from gobrrr.diagnose.flow import data_flow
 from gobrrr.exam import Exam
 from gobrrr.treat import backends, convolution, probe
 from gobrrr.treat.attention_gain import attention_forecast, spelled_shapes
-from gobrrr.treat.backends import attention_shapes
+from gobrrr.treat.backends import AttentionShape, attention_shapes
+from gobrrr.treat.backends import attending as attended
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.convolution import Convolution, convolutions, convolving, seconds_by_layout
 from gobrrr.treat.subject import subject_of
@@ -120,6 +121,19 @@ def test_what_is_spelled_out_could_be_the_call_that_its_twin_makes(mask, trains)
     assert [getattr(spelled, name) for name in told] == [getattr(called, name) for name in told]
 
 
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("mask", [None, torch.bool, torch.float32])
+def test_by_hand_is_computed_what_the_call_computes(mask, trains):
+    size = (2, 2, 6, 8)
+    how = {"mask": None if mask is None else (2, 1, 6, 6), "mask_dtype": mask, "dtype": torch.float32, "trains": trains}
+    call = AttentionShape(query=size, key=size, value=size, dropout=0.0, causal=False, grouped=False, **how)
+    found = []
+    for name in (None, backends.BY_HAND):
+        torch.manual_seed(0)
+        found.append(attended(call, name, "cpu")())
+    torch.testing.assert_close(*found)
+
+
 def test_a_library_that_is_switched_would_make_those_calls():
     spelled, called = spelled_shapes(program(switched("eager"))), attention_shapes(subject(switched("sdpa")))
     assert Counter(spelled) == called
@@ -139,9 +153,9 @@ def test_one_call_is_promised_what_the_twin_of_an_unfused_attention_was_faster(m
     chart = Chart(sick, SimpleNamespace(device="cuda:0"))
     (shape,) = spelled_shapes(chart)
     assert shape.query == shape.key == shape.value == (8, 16, 2048, 64)
-    kernels_s = sum(kernel.seconds for kernel in healthy.kernels)
-    monkeypatch.setattr(backends, "attending", lambda *_: None)
-    monkeypatch.setattr(probe, "device_seconds", lambda _run, _device: kernels_s)
+    called_s, spelled_s = (sum(kernel.seconds for kernel in twin.kernels) for twin in (healthy, sick))
+    monkeypatch.setattr(backends, "attending", lambda _shape, name, _device: called_s if name is None else spelled_s)
+    monkeypatch.setattr(probe, "device_seconds", lambda run, _device: run)
     found = attention_forecast(chart)
     assert found.speedup == pytest.approx(sick.step_s / healthy.step_s, rel=0.05)
     assert found.low < found.speedup <= found.high

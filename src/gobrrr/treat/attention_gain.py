@@ -7,7 +7,7 @@ from math import prod
 from gobrrr.diagnose.findings.attention import took_s
 from gobrrr.diagnose.findings.unfused_attention import written_out
 from gobrrr.diagnose.grouping import Attention, grouping
-from gobrrr.treat.backends import AttentionShape, calls_seconds
+from gobrrr.treat.backends import BY_HAND, AttentionShape, calls_seconds
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.treatment import Forecast
 from gobrrr.work.op import Op, TensorRef
@@ -20,25 +20,26 @@ DROPPED = 0.1
 
 
 def attention_forecast(chart: Chart) -> Forecast:
-    """What it takes now above what such calls take here. At most, by the finding, all above a flash kernel's floor, or
-    what such calls are found to gain: there are kernels that compute exponentials by other units than the floor's.
+    """As much faster as such calls are alone. At most, by the finding, all above a flash kernel's floor, or that: some
+    kernels compute exponentials by other units than the floor's.
     """
     most_s = chart.device_s_of("B202")
-    alone_s = _alone_s(chart) if most_s else None
-    if alone_s is None:
+    ratio = _ratio(chart) if most_s else None
+    if ratio is None:
         return chart.forecast(device_s=LIKELY * most_s, most_device_s=most_s)
     now_s = sum(took_s(chart.case, ops) for ops in set(written_out(chart.case)))
-    gained_s = max(0.0, now_s - alone_s)
+    gained_s = max(0.0, 1 - ratio) * now_s
     return chart.forecast(device_s=gained_s, most_device_s=max(most_s, gained_s))
 
 
-def _alone_s(chart: Chart) -> float | None:
-    """None where a call cannot be made from the program, or not on this device."""
+def _ratio(chart: Chart) -> float | None:
+    """Of one call's time to that of what it stands for; None where it cannot be made from the program, or not here."""
     shapes = list(spelled_shapes(chart))
     if not shapes or None in shapes:
         return None
-    calls = Counter(shape for shape in shapes if shape is not None)
-    return calls_seconds(calls.items(), None, chart.subject.device)
+    calls = Counter(shape for shape in shapes if shape is not None).items()
+    called_s, spelled_s = (calls_seconds(calls, how, chart.subject.device) for how in (None, BY_HAND))
+    return None if called_s is None or spelled_s is None else called_s / spelled_s
 
 
 def spelled_shapes(chart: Chart) -> Iterator[AttentionShape | None]:

@@ -26,6 +26,9 @@ FUSED = ("flash", "cudnn", "efficient")
 SPELLED_OUT = "math"
 """Takes every call."""
 
+BY_HAND = "by hand"
+"""No kernel of torch's, but product, softmax, product, as programs spell them."""
+
 FAR = -1e4
 """What is added to scores that are to be left out, or less."""
 
@@ -131,6 +134,8 @@ def attending(shape: AttentionShape, name: str | None, device: str) -> Callable[
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
+    attend = _by_hand if name == BY_HAND else scaled_dot_product_attention
+
     def made(size: tuple[int, ...]) -> "torch.Tensor":
         """Heads beside each other, as a projection leaves them."""
         laid = (*size[:-3], size[-2], size[-3], size[-1]) if len(size) > 3 else size
@@ -141,12 +146,21 @@ def attending(shape: AttentionShape, name: str | None, device: str) -> Callable[
     mask = None if shape.mask is None else torch.ones(shape.mask, dtype=shape.mask_dtype, device=device)
 
     def run() -> object:
-        attended = scaled_dot_product_attention(
-            query, key, value, mask, shape.dropout, shape.causal, enable_gqa=shape.grouped
-        )
+        attended = attend(query, key, value, mask, shape.dropout, shape.causal, enable_gqa=shape.grouped)
         return torch.autograd.grad(attended, (query, key, value), attended.detach()) if shape.trains else attended
 
-    return run if name is None else preferring(run, name)
+    return run if name in (None, BY_HAND) else preferring(run, name)
+
+
+def _by_hand(
+    query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor", mask: Any, rate: float, *_: Any, **__: Any
+) -> "torch.Tensor":
+    from torch.nn.functional import dropout
+
+    scores = query @ key.mT * query.shape[-1] ** -0.5
+    if mask is not None:
+        scores = scores + mask if mask.is_floating_point() else scores.masked_fill(~mask, -math.inf)
+    return dropout(scores.softmax(-1), rate) @ value
 
 
 def preferring(run: Callable[..., Any], *names: str) -> Callable[..., Any]:
