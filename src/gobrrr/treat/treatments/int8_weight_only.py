@@ -2,8 +2,7 @@
 
 A generated kernel widens them on their way to the product, and the compiler generates that for products of one row
 alone. With more rows a library multiplies, for which widened weights are written out and read again; and beyond some 90
-rows on an H200 bytes of weights are not what limits. Parameters stay as they are, beside a copy in int8: what is loaded
-into them afterwards has no effect until it is applied anew.
+rows on an H200 bytes of weights are not what limits. Parameters stay as they are, beside a copy in int8.
 """
 
 from collections.abc import Iterator
