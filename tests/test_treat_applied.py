@@ -188,6 +188,16 @@ def test_a_fused_optimizer_stays_so_when_it_loads_and_is_not_when_that_is_undone
     assert all(not group["fused"] and not group["foreach"] for group in made.optimizer.param_groups)
 
 
+def test_parameters_that_come_later_are_fused_too_unless_it_is_undone():
+    made = training()
+    late, later = (nn.Linear(4, 4) for _ in range(2))
+    applied = gobrrr.apply(prescription(made.model, FUSED), made.model, made.optimizer)
+    made.optimizer.add_param_group({"params": list(late.parameters())})
+    applied.undo()
+    made.optimizer.add_param_group({"params": list(later.parameters())})
+    assert [bool(group["fused"]) for group in made.optimizer.param_groups] == [False, True, False]
+
+
 def test_two_optimizers_of_a_model_are_given_as_a_list():
     model = nn.Sequential(Block(), nn.Linear(16, 4))
     two = [torch.optim.AdamW(part.parameters()) for part in model]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gobrrr.treat.chart import REACHED, Chart
-from gobrrr.treat.edit import Edit, after_loading, attribute, flag, number, swap_on
+from gobrrr.treat.edit import Edit, after_loading, attribute, flag, item, number, swap_on
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 from gobrrr.work.op import Phase
@@ -57,6 +57,7 @@ class FusedOptimizer:
             if not can_be_fused(optimizer):
                 raise Unfit(f"{type(optimizer).__name__} has no fused form")
             yield from flags(optimizer, FLAGS)
+            yield from (item(optimizer.defaults, key, value) for key, value in FLAGS.items())  # of groups to come
             yield attribute(optimizer, "_step_supports_amp_scaling", value=True)
             yield from steps_on_device(optimizer)
             yield after_loading(optimizer, _stay_fused)
