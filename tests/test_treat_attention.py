@@ -16,7 +16,6 @@ from gobrrr.treat.compiling import (
     _shortest_ms,
     as_eager,
     eager_after,
-    for_gpus,
     inductor_after,
     kernels_timed_behind_a_head_start,
 )
@@ -174,11 +173,16 @@ def test_a_sum_over_few_keys_stays_one_kernel(keys, split):
     assert options[0]["split_reductions"] is split
 
 
-def test_a_cpu_is_compiled_for_as_ever():
-    options = []
-    torch.compile(plain, backend=eager_after(lambda graph: options.append(for_gpus(graph))))(*inputs())
+@pytest.mark.parametrize("backend", ["inductor", "ours"])
+def test_on_a_cpu_weights_of_convolutions_are_not_copied_in_every_step(backend):
+    layer, images = torch.nn.Conv2d(8, 8, 3, bias=False), torch.randn(2, 8, 16, 16)
+    compiled = torch.compile(layer, backend=inductor_after() if backend == "ours" else backend)
+    with torch.no_grad():
+        found, (code,) = run_and_get_code(compiled, images)
     torch.compiler.reset()
-    assert options == [{}]
+    torch.testing.assert_close(found, layer(images))
+    (call,) = (line for line in code.splitlines() if "extern_kernels.convolution(" in line)
+    assert ("(arg" in call) is (backend == "ours"), call
 
 
 @pytest.mark.parametrize(("second", "stays"), [(False, True), (True, False)])

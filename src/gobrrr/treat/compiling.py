@@ -207,12 +207,16 @@ exponential an element, where a single pass takes two.
 """
 
 
-def for_gpus(graph: "torch.fx.Graph") -> dict[str, Any]:
+FOR_CPUS = {"layout_optimization": False}
+"""Convolutions read weights as they lie: Inductor would have their channels last, and copy them so in every step."""
+
+
+def by_device(graph: "torch.fx.Graph") -> dict[str, Any]:
     devices = (str(getattr(known(node), "device", "")) for node in graph.nodes)
-    return FOR_GPUS if any(device.startswith("cuda") for device in devices) else {}
+    return FOR_GPUS if any(device.startswith("cuda") for device in devices) else FOR_CPUS
 
 
-def inductor_after(*passes: Pass, options: Options = for_gpus) -> Callable[..., Any]:
+def inductor_after(*passes: Pass, options: Options = by_device) -> Callable[..., Any]:
     """Inductor as torch.compile's backend, on graphs that these passes have changed first, and those that always help:
     what several layers ask for is computed once, before anybody writes a product in another way, because Inductor does
     not see it where nothing is trained; attention reads its keys where they are; and a loss reads its logits in whole

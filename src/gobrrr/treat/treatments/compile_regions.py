@@ -27,7 +27,8 @@ REPEATS = 2
     group="fusion",
     compiles=True,
     by_hand="""
-    # each on its own: one compilation serves all, and attention stays whole; the options are for a GPU
+    # each on its own: one compilation serves all, and attention stays whole
+    # the options are for a GPU; on a CPU they are {"layout_optimization": False}
     options = {"combo_kernels": True, "combo_kernels_pointwise_only": True, "online_softmax": False}
     for block in model.layers:
         block.compile(options=options)

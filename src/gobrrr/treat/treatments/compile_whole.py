@@ -34,7 +34,8 @@ WHOLE = ("step",)
     group="fusion",
     compiles=True,
     by_hand="""
-    # with the loss: of the model's output, what nobody reads is not computed; the options are for a GPU
+    # with the loss: of the model's output, what nobody reads is not computed
+    # the options are for a GPU; on a CPU they are {"layout_optimization": False}
     @torch.compile(options={"combo_kernels": True, "combo_kernels_pointwise_only": True, "online_softmax": False})
     def forward(batch):
         return loss_of(model(batch))
