@@ -89,7 +89,7 @@ def times(monkeypatch):
         return known[name]
 
     monkeypatch.setattr(backends, "attending", attends)
-    monkeypatch.setattr(probe, "device_seconds", lambda run, _device: run)
+    monkeypatch.setattr(probe, "device_seconds", lambda made, _device: made())
     backends._seconds.cache_clear()
     yield known
     backends._seconds.cache_clear()

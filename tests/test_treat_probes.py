@@ -1,6 +1,7 @@
 """What is timed alone before it is promised: calls as the step makes them, or would make them, and their times."""
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,7 +39,7 @@ def _nothing_is_known_before():
 
 def test_a_probe_leaves_random_numbers_as_they_were():
     before, calls = torch.get_rng_state(), []
-    seconds = probe.device_seconds(lambda: calls.append(torch.rand(3)), "cpu")
+    seconds = probe.device_seconds(lambda: partial(calls.append, torch.rand(3)), "cpu")
     assert seconds > 0
     assert 1 < len(calls) <= 1 + probe.REPEATS
     assert torch.equal(before, torch.get_rng_state())
@@ -139,6 +140,19 @@ def test_a_library_that_is_switched_would_make_those_calls():
     assert Counter(spelled) == called
 
 
+def test_where_heads_and_masks_do_not_fit_no_call_is_made_up():
+    """The mask is added to four dimensions and the softmax is taken of three, as in OPT."""
+
+    class Flat(SelfAttention):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = (one.unflatten(-1, (2, 8)).transpose(1, 2) for one in self.inward(x).chunk(3, -1))
+            scores = (q @ k.mT + self.mask).flatten(0, 1)
+            return scores.softmax(-1) @ v.flatten(0, 1)
+
+    model = Flat(spelled=True, mask=torch.zeros(2, 1, 6, 6)).eval()
+    assert list(spelled_shapes(program(Workload(model, torch.randn(2, 6, 16))))) == [None]
+
+
 def test_what_is_dropped_is_seen_and_what_is_computed_meanwhile_is_no_mask():
     (dropped,) = spelled_shapes(program(attending(spelled=True, rate=0.1, trains=True)))
     (late,) = spelled_shapes(program(attending(spelled=True, late=True)))
@@ -155,7 +169,7 @@ def test_one_call_is_promised_what_the_twin_of_an_unfused_attention_was_faster(m
     assert shape.query == shape.key == shape.value == (8, 16, 2048, 64)
     called_s, spelled_s = (sum(kernel.seconds for kernel in twin.kernels) for twin in (healthy, sick))
     monkeypatch.setattr(backends, "attending", lambda _shape, name, _device: called_s if name is None else spelled_s)
-    monkeypatch.setattr(probe, "device_seconds", lambda run, _device: run)
+    monkeypatch.setattr(probe, "device_seconds", lambda made, _device: made())
     found = attention_forecast(chart)
     assert found.speedup == pytest.approx(sick.step_s / healthy.step_s, rel=0.05)
     assert found.low < found.speedup <= found.high
@@ -166,6 +180,7 @@ def test_where_a_call_cannot_be_made_a_share_of_the_finding_is_promised(monkeypa
         raise RuntimeError("No available kernel")
 
     monkeypatch.setattr(backends, "attending", refuses)
+    monkeypatch.setattr(probe, "device_seconds", lambda made, _device: made())
     chart = Chart(schema.read(Exam, PATIENTS / "B202-unfused_attention-sick.json.gz"), SimpleNamespace(device="cuda:0"))
     found, most_s = attention_forecast(chart), chart.device_s_of("B202")
     assert found.speedup < found.high == pytest.approx(chart.exam.step_s / (chart.exam.step_s - most_s))
@@ -192,7 +207,8 @@ SITES = ("model:first", "model:narrow")
 
 def test_calls_of_convolutions_are_found_with_what_decides_their_time():
     model = Twice()
-    found = convolutions(subject(Workload(model, torch.randn(2, 3, 16, 16), loss=lambda out: out.sum())), SITES)
+    made = subject(Workload(model, torch.randn(2, 3, 16, 16), loss=lambda out: out.sum()))
+    found = convolutions(made, SITES, trains=True)
     first = {"weight": (4, 3, 3, 3), "stride": (2, 2), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
     narrow = {"weight": (4, 1, 3, 3), "stride": (1, 1), "padding": "same", "dilation": (1, 1), "groups": 4}
     assert found == {
@@ -206,9 +222,9 @@ def test_calls_of_convolutions_are_found_with_what_decides_their_time():
 def test_behind_a_compiler_the_convolutions_are_those_without_it():
     found = subject(images())
     sites = ("model:0", "model:3")
-    before = convolutions(found, sites)
+    before = convolutions(found, sites, trains=False)
     found.become((Dose(TREATMENTS["compile"], ("model:",)),))
-    assert convolutions(found, sites) == before
+    assert convolutions(found, sites, trains=False) == before
     assert sum(before.values()) == 2
 
 
@@ -229,10 +245,11 @@ def test_a_convolution_can_be_made_again_in_either_layout(layout, wanted):
 def convolving_chart(monkeypatch, *, first_s: float, last_s: float):
     seconds = {torch.contiguous_format: first_s, torch.channels_last: last_s}
     monkeypatch.setattr(convolution, "convolving", lambda _call, layout, _device: seconds[layout])
-    monkeypatch.setattr(probe, "device_seconds", lambda run, _device: run)
+    monkeypatch.setattr(probe, "device_seconds", lambda made, _device: made())
     op = SimpleNamespace(cls=OpClass.CONTRACTION, name="aten::convolution")
     return SimpleNamespace(
         subject=subject(images()),
+        trains=False,
         kernels=lambda wanted: [SimpleNamespace(seconds=1e-3)] if wanted(op) else [],
         forecast=lambda **seconds: seconds,
     )

@@ -74,21 +74,32 @@ class _Applying:
         import torch
 
         trains = self._prescription.trains
-        return trains is None or (torch.is_grad_enabled() if trains else not module.training)
+        grad = torch.is_grad_enabled()
+        return trains is None or (grad if trains else not (module.training and grad))
 
     def _stepping(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """One that holds something of the model; a discriminator's does not."""
-        if self._model is None or self._applied is not None or any(one is optimizer for one in self._optimizers):
-            return
-        from gobrrr.treat.inference import optimized
-
-        own = {id(parameter) for parameter in self._model.parameters()}
-        if not own.isdisjoint(map(id, optimized(optimizer))):
+        if self._holds_the_model(optimizer) and not any(one is optimizer for one in self._optimizers):
             self._optimizers.append(optimizer)
             if len(self._optimizers) == self._wanted:
                 self._apply(self._optimizers)
 
+    def _training(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """What is for inference, whatever mode the model is in."""
+        if self._applied is not None and self._holds_the_model(optimizer):
+            self._hooks.close()
+            self._applied.undo()
+            self._say("an optimizer steps on the model, and what is for inference is undone")
+
+    def _holds_the_model(self, optimizer: Any) -> bool:
+        from gobrrr.treat.inference import optimized
+
+        own = () if self._model is None else self._model.parameters()
+        return not set(map(id, own)).isdisjoint(map(id, optimized(optimizer)))
+
     def _apply(self, optimizers: list[Any] | None) -> None:
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
         from gobrrr.treat.prescription import apply
 
         self._hooks.close()  # before anything is compiled: a hook on all modules would be compiled too
@@ -98,6 +109,8 @@ class _Applying:
             self._refused = True
             self._say(f"{error}; the program runs on untreated")
             return
+        if any(dose.treatment.inference for dose in self._applied.plan):
+            self._hooks.callback(register_optimizer_step_pre_hook(self._training).remove)
         done = [dose.treatment.name for dose in self._applied.subject.plan]
         left = [dose.treatment.name for dose in self._applied.plan if dose.treatment.name not in done]
         self._say(f"applied {', '.join(done) or 'nothing'}")

@@ -63,6 +63,8 @@ def _shape(ops: Sequence[Op], attention: Attention) -> AttentionShape | None:
     heads = softmax[:-2] if len(softmax) > 3 else (1, *softmax[:-2])
     query, _, _, value = sizes
     mask = next(_joined(first, between), None)
+    if mask is not None and not _spreads(mask.shape, (*heads, query[1], value[1])):
+        return None
     return AttentionShape(
         query=(*heads, *query[1:]),
         key=(*heads, value[1], query[2]),
@@ -75,6 +77,11 @@ def _shape(ops: Sequence[Op], attention: Attention) -> AttentionShape | None:
         grouped=False,
         trains=attention.backward is not None,
     )
+
+
+def _spreads(mask: tuple[int, ...], scores: tuple[int, ...]) -> bool:
+    pairs = zip(reversed(mask), reversed(scores), strict=False)
+    return len(mask) <= len(scores) and all(one in (1, other) for one, other in pairs)
 
 
 def _joined(first: Op, between: Sequence[Op]) -> Iterator[TensorRef]:

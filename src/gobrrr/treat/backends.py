@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gobrrr.timing.state import preserved
 from gobrrr.treat import probe
 from gobrrr.treat.attention import attention_heard
+from gobrrr.treat.in_place import around
 from gobrrr.treat.stillness import idle_optimizers
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Stage
@@ -116,15 +117,15 @@ def attention_seconds(shapes: Iterable[tuple[AttentionShape, int]], device: str)
 
 def calls_seconds(shapes: Iterable[tuple[AttentionShape, int]], name: str | None, device: str) -> float | None:
     """None where that kernel does not take all of them."""
-    each = [(_seconds(shape, name, device), count) for shape, count in shapes]
+    each = [(_seconds(shape, name, device, probe.modes()), count) for shape, count in shapes]
     known = [seconds * count for seconds, count in each if seconds is not None]
     return sum(known) if len(known) == len(each) else None
 
 
 @cache
-def _seconds(shape: AttentionShape, name: str | None, device: str) -> float | None:
+def _seconds(shape: AttentionShape, name: str | None, device: str, _modes: tuple[Any, ...]) -> float | None:
     try:
-        return probe.device_seconds(attending(shape, name, device), device)
+        return probe.device_seconds(partial(attending, shape, name, device), device)
     except RuntimeError:
         return None
 
@@ -165,7 +166,7 @@ def _by_hand(
 
 def preferring(run: Callable[..., Any], *names: str) -> Callable[..., Any]:
     """With these kernels alone, the first that takes a call."""
-    return partial(_preferring, run, tuple(dict.fromkeys(names)))
+    return around(run, _preferring, tuple(dict.fromkeys(names)))
 
 
 def _preferring(run: Callable[..., Any], names: Sequence[str], *args: Any, **kwargs: Any) -> Any:

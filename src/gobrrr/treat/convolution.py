@@ -32,27 +32,27 @@ class Convolution:
     """Gradients of images and weight."""
 
 
-def convolutions(subject: Subject, sites: Iterable[str]) -> Mapping[Convolution, int]:
+def convolutions(subject: Subject, sites: Iterable[str], *, trains: bool) -> Mapping[Convolution, int]:
     """How often a step calls these modules, by what decides their time: without the compiler, which calls none."""
     found: Counter[Convolution] = Counter()
     before = [dose for dose in subject.plan if dose.treatment.stage < Stage.FUSION]
     with ExitStack() as stack:
         stack.enter_context(subject.ended(len(before)))
         for site in sites:
-            stack.callback(subject.module(site).register_forward_pre_hook(partial(_note, found)).remove)
+            stack.callback(subject.module(site).register_forward_pre_hook(partial(_note, found, trains)).remove)
         stack.enter_context(preserved(subject.origin))
         stack.enter_context(idle_optimizers(subject))
         subject.run()
         return dict(found)  # the hooks' own is put back too
 
 
-def _note(found: Counter[Convolution], module: Any, args: tuple[Any, ...]) -> None:
+def _note(found: Counter[Convolution], trains: bool, module: Any, args: tuple[Any, ...]) -> None:  # noqa: FBT001
     import torch
 
     if not args:
         return
     images, weight = args[0], module.weight
-    kind, trains = images.device.type, torch.is_grad_enabled()
+    kind = images.device.type
     one = Convolution(
         images=tuple(images.shape),
         weight=tuple(weight.shape),
@@ -70,10 +70,10 @@ def seconds_by_layout(calls: Mapping[Convolution, int], device: str) -> tuple[fl
     """Of all of them, forward and backward, with channels first and last; None where one cannot be made, or none is."""
     import torch
 
-    formats = (torch.contiguous_format, torch.channels_last)
+    formats, modes = (torch.contiguous_format, torch.channels_last), probe.modes()
     try:
         first_s, last_s = (
-            sum(_seconds(call, layout, device) * count for call, count in calls.items()) for layout in formats
+            sum(_seconds(call, layout, device, modes) * count for call, count in calls.items()) for layout in formats
         )
     except RuntimeError:
         return None
@@ -81,8 +81,8 @@ def seconds_by_layout(calls: Mapping[Convolution, int], device: str) -> tuple[fl
 
 
 @cache
-def _seconds(call: Convolution, layout: "torch.memory_format", device: str) -> float:
-    return probe.device_seconds(convolving(call, layout, device), device)
+def _seconds(call: Convolution, layout: "torch.memory_format", device: str, _modes: tuple[Any, ...]) -> float:
+    return probe.device_seconds(partial(convolving, call, layout, device), device)
 
 
 def convolving(call: Convolution, layout: "torch.memory_format", device: str) -> Callable[[], object]:

@@ -1,6 +1,9 @@
-"""A module that computes in the place of another, which keeps its parameters and their names for whoever looks."""
+"""What computes in the place of a module's forward, while the module keeps its parameters and their names."""
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,15 +12,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InPlace:
-    """The `forward` of a module, and no part of it: nobody counts, saves or trains what is here."""
+    """Another module, which is no part of the first: nobody counts, saves or trains it."""
 
     module: "torch.nn.Module"
 
-    def __call__(self, x: "torch.Tensor") -> Any:
-        return self.module.forward(x)  # hooks are the other's, and called there
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.forward(*args, **kwargs)  # hooks are the first one's, and called there
 
 
 def at_work(module: Any) -> Any:
     """Whoever computes when this module is called."""
     forward = vars(module).get("forward")
     return forward.module if isinstance(forward, InPlace) else module
+
+
+def around(forward: Callable[..., Any], run: Callable[..., Any], *how: Any) -> Callable[..., Any]:
+    """Calls `run(forward, *how, …)` and looks like the forward that it goes around. No closure: a copy of the model
+    would share that, and compute with the weights of the first.
+    """
+    found = partial(run, forward, *how)
+    found.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]  # read by who chooses the arguments
+    return found

@@ -1,7 +1,11 @@
-"""What is made for inference computes with numbers made of the parameters as they were: it ends where they change."""
+"""What is made for inference computes with numbers made of the parameters as they were: it ends where they change.
+
+Not noticed are a model that is trained in evaluation mode by an optimizer that nobody has shown, and numbers that are
+written into its parameters.
+"""
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -14,7 +18,11 @@ from gobrrr.treat.treatment import Plan
 if TYPE_CHECKING:
     import torch
 
-CHANGES = {"train": "is trained", "_load_from_state_dict": "is given other weights"}
+CHANGES = {
+    "train": "is trained",
+    "_load_from_state_dict": "is given other weights",
+    "_apply": "is cast or moved",
+}
 """Methods of a module that come before its parameters change, called for every part of a model."""
 
 
@@ -36,7 +44,7 @@ def optimized(optimizer: Any) -> "list[torch.Tensor]":
 
 
 def guarded(subject: Subject, plan: Plan) -> Callable[[], None]:
-    """Undoes what is in force, and does so by itself as soon as the model is trained or loads other weights."""
+    """Undoes what is in force, and does so by itself as soon as the model is trained, moved or loads other weights."""
     sites = {site for dose in plan if dose.treatment.inference for site in dose.sites}
     modules = {id(module): module for site in sites for module in subject.modules_at(site)}
     guards: list[Edit] = []
@@ -45,38 +53,85 @@ def guarded(subject: Subject, plan: Plan) -> Callable[[], None]:
         swap_off(guards)
         subject.end()
 
-    guards += swap_on(_guards(modules.values(), undo))
+    ends = ExitStack()  # which nobody who looks for the user's own looks into
+    ends.callback(undo)
+    guards += swap_on(_guards(modules.values(), ends))
+    roots = {site.partition(":")[0] for site in sites}
+    guards += swap_on(_watching(subject.models[root], modules.values(), ends) for root in roots)
     return undo
 
 
-def _guards(modules: "Iterable[torch.nn.Module]", undo: Callable[[], None]) -> Iterable[Edit]:
+def _guards(modules: "Iterable[torch.nn.Module]", ends: ExitStack) -> Iterator[Edit]:
     for module in modules:
         for method in CHANGES:
-            ends = ExitStack()  # which nobody who looks for the user's own looks into
-            ends.callback(undo)
-            yield attribute(module, method, Guard(module, method, ends))
+            yield attribute(module, method, Guard(module, method, getattr(module, method), ends))
+
+
+def _watching(model: "torch.nn.Module", modules: "Iterable[torch.nn.Module]", ends: ExitStack) -> Edit:
+    """Some set a module's mode without telling it."""
+    handles: list[Any] = []
+    watch = Watch(list(modules), ends)
+
+    def write(wanted: bool) -> None:  # noqa: FBT001 (the value of the edit)
+        if wanted:
+            handles.append(model.register_forward_pre_hook(watch))
+        else:
+            handles.pop().remove()
+
+    return Edit(lambda: bool(handles), write, value=True)
 
 
 class Guard:
     """In the place of a module's method: what is in force ends, and the method goes on."""
 
-    def __init__(self, module: "torch.nn.Module", method: str, ends: ExitStack | None) -> None:
-        self.module, self.method, self.ends = module, method, ends
+    def __init__(
+        self, module: "torch.nn.Module", method: str, goes_on: Callable[..., Any], ends: ExitStack | None
+    ) -> None:
+        self.module, self.method, self.goes_on, self.ends = module, method, goes_on, ends
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.method != "train" or (*args, *kwargs.values(), True)[0]:
-            self._leave()
-        return getattr(type(self.module), self.method)(self.module, *args, **kwargs)
+        if self._changes(*args, **kwargs):
+            leave(self.ends, CHANGES[self.method])
+        return self.goes_on(*args, **kwargs)
 
-    def _leave(self) -> None:
-        changes = CHANGES[self.method]
-        if self.ends is None:
-            raise BadInput(f"a copy of a model that is treated for inference {changes}: copy it before it is treated")
-        self.ends.close()
-        warnings.warn(f"the model {changes}: what was prescribed for inference is undone", stacklevel=3)
+    def _changes(self, *args: Any, **kwargs: Any) -> bool:
+        """Whether this call does: into evaluation mode, or where it is already, a model goes as it is."""
+        first = (*args, *kwargs.values(), True)[0]
+        if self.method == "train":
+            return bool(first)
+        return self.method != "_apply" or any(_is_other(one.data, first(one.data)) for one in self.module.parameters())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Guard":
-        return Guard(deepcopy(self.module, memo), self.method, None)
+        return Guard(deepcopy(self.module, memo), self.method, deepcopy(self.goes_on, memo), None)
 
     def __reduce__(self) -> Any:
-        return Guard, (self.module, self.method, None)
+        return Guard, (self.module, self.method, self.goes_on, None)
+
+
+class Watch:
+    """Before a model is called."""
+
+    def __init__(self, modules: "list[torch.nn.Module]", ends: ExitStack | None) -> None:
+        self.modules, self.ends = modules, ends
+
+    def __call__(self, _model: "torch.nn.Module", _args: Any) -> None:
+        if any([module.training for module in self.modules]):  # noqa: C419 (Dynamo guards on all of them)
+            leave(self.ends, CHANGES["train"])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Watch":
+        return Watch(deepcopy(self.modules, memo), None)
+
+    def __reduce__(self) -> Any:
+        return Watch, (self.modules, None)
+
+
+def leave(ends: ExitStack | None, changes: str) -> None:
+    """A copy has nothing to go back to."""
+    if ends is None:
+        raise BadInput(f"a copy of a model that is treated for inference {changes}: copy it before it is treated")
+    ends.close()
+    warnings.warn(f"the model {changes}: what was prescribed for inference is undone", stacklevel=3)
+
+
+def _is_other(one: "torch.Tensor", other: "torch.Tensor") -> bool:
+    return (one.dtype, one.device) != (other.dtype, other.device)

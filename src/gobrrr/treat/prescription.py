@@ -63,9 +63,11 @@ class Applied:
 
     def step(self, step: Callable[[], Any]) -> Callable[[], Any]:
         """The step to call from now on. A captured one reads each batch from the same tensors: copy into those."""
-        self.subject.end()
+        self.end()
+        refuse_training(self.subject, self.plan)
         self.subject.step = self.subject.origin = step
         put_in_force(self.subject, self.plan)
+        self.end = guarded(self.subject, self.plan)
         return self.subject.run
 
     def undo(self) -> None:

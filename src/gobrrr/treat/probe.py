@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 HEAD_START = 20_000_000
 """Cycles that the device is kept busy for, some 10 ms, while the host asks for what is timed."""
@@ -13,12 +14,21 @@ ENOUGH_S = 0.2
 """Of calls on a CPU, which are fewer where they are long."""
 
 
-def device_seconds(run: Callable[[], object], device: str) -> float:
-    """Of one call. Random numbers that it draws are not missing afterwards."""
+def modes() -> tuple[Any, ...]:
+    """What else decides how long a call takes, for who remembers."""
+    import torch
+
+    cudnn = torch.backends.cudnn
+    return torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.benchmark, torch.get_num_threads()
+
+
+def device_seconds(made: Callable[[], Callable[[], object]], device: str) -> float:
+    """Of one call of what is made. Random numbers that either draws are not missing afterwards."""
     import torch
 
     on = torch.device(device)
     with torch.random.fork_rng([on] if on.type == "cuda" else []):
+        run = made()
         run()
         return _cuda_seconds(run, on) if on.type == "cuda" else _cpu_seconds(run, perf_counter)
 

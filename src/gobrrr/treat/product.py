@@ -22,12 +22,12 @@ class Product:
     scale: "torch.Tensor | None" = None
     """Of each output, where the weight is int8."""
 
-    def __call__(self, x: "torch.Tensor") -> "torch.Tensor":
+    def __call__(self, input: "torch.Tensor") -> "torch.Tensor":  # noqa: A002 (torch's name)
         from torch.nn.functional import linear
 
         if self.scale is None:
-            return linear(x, self.weight, self.bias)
-        y = linear(x, self.weight.to(x.dtype))
+            return linear(input, self.weight, self.bias)
+        y = linear(input, self.weight.to(input.dtype))
         scaled = y * self.scale
         return (scaled if self.bias is None else scaled + self.bias).to(y.dtype)
 
@@ -40,8 +40,8 @@ class Part:
     start: int
     stop: int
 
-    def __call__(self, x: "torch.Tensor") -> "torch.Tensor":
-        return self.whole(x)[..., self.start : self.stop]
+    def __call__(self, input: "torch.Tensor") -> "torch.Tensor":  # noqa: A002
+        return self.whole(input)[..., self.start : self.stop]
 
 
 def product_of(layer: "torch.nn.Module") -> Product | Part | None:

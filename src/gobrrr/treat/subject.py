@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gobrrr.timing.state.reach import reached
 from gobrrr.timing.state.undo import interrupts_deferred, put_all_back
 from gobrrr.treat.edit import Edit, swap_off, swap_on
+from gobrrr.treat.in_place import InPlace
 from gobrrr.workload import Step, Workload, made_step
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def examined_subject(step: Step, origin: Workload | Step, device: str | None = N
     things = reached(origin)
     modules = [thing for thing in things if isinstance(thing, torch.nn.Module)]
     inner = {id(part) for module in modules for part in module.modules() if part is not module}
+    inner |= {id(thing.module) for thing in things if isinstance(thing, InPlace)}
     roots = sorted((m for m in modules if id(m) not in inner), key=_is_bare)
     models = {f"model{number or ''}": each for number, each in enumerate(roots)}
     optimizers = [thing for thing in things if isinstance(thing, torch.optim.Optimizer)]

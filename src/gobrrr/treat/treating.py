@@ -248,7 +248,7 @@ def _treated(search: Search, came: Admission, target: str, final: Final, spent_s
             doses=prescribed(final.plan, kept),
             predicted=predicted,
             measured=final.comparison.speedup,
-            trains=Chart(exam, subject).trains,
+            trains=None if exam.program is None else Chart(exam, subject).trains,
         ),
         advice=_advice(search, exam, final),
         warnings=(*exam.quality.warnings, *search.warnings),

@@ -57,7 +57,7 @@ class Kind(Protocol):
         """Where it would change something; Unfit where it cannot."""
 
     def forecast(self, chart: "Chart", sites: tuple[str, ...]) -> Forecast:
-        """From the Exam alone."""
+        """From the Exam, and from what can be measured in milliseconds."""
 
     def edits(self, subject: "Subject", sites: tuple[str, ...]) -> Iterable[Edit]:
         """What it changes, each edit in force before the next is made."""

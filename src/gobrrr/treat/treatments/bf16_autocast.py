@@ -1,11 +1,11 @@
 """bf16 autocast: products in bf16 over weights that stay fp32."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.edit import Edit, attribute
+from gobrrr.treat.in_place import around
 from gobrrr.treat.precision import faster_products
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Numerics, Stage, Unfit, treatment
@@ -37,7 +37,7 @@ class Bf16Autocast:
         for site in sites:
             module = subject.module(site)
             kind = subject.device.partition(":")[0]
-            yield attribute(module, "forward", partial(autocast, module.forward, kind))
+            yield attribute(module, "forward", around(module.forward, autocast, kind))
 
 
 def autocast(forward: Callable[..., Any], kind: str, *args: Any, **kwargs: Any) -> Any:

@@ -40,7 +40,7 @@ class ChannelsLast:
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
         """As much faster as the convolutions are alone, in the other layout."""
         took_s = sum(one.seconds for one in chart.kernels(_convolves))
-        by_layout = seconds_by_layout(convolutions(chart.subject, sites), chart.subject.device)
+        by_layout = seconds_by_layout(convolutions(chart.subject, sites, trains=chart.trains), chart.subject.device)
         gained = LIKELY if by_layout is None else max(0.0, 1 - by_layout[1] / by_layout[0])
         return chart.forecast(device_s=gained * took_s, most_device_s=max(gained, MOST) * took_s)
 

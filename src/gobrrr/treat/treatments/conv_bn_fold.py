@@ -45,7 +45,7 @@ class ConvBnFold:
 
         for conv, norm in zip(sites[::2], sites[1::2], strict=True):
             fused = fuse_conv_bn_eval(subject.module(conv), subject.module(norm))  # type: ignore[type-var, arg-type]
-            yield attribute(subject.module(conv), "forward", InPlace(fused))
+            yield attribute(subject.module(conv), "forward", InPlace(fused.requires_grad_(requires_grad=False)))
             yield attribute(subject.module(norm), "forward", _as_it_is)
 
 
@@ -53,8 +53,8 @@ def _calls(chart: Chart) -> int:
     return sum("batch_norm" in op.name for op in chart.ops)
 
 
-def _as_it_is(x: "torch.Tensor") -> "torch.Tensor":
-    return x
+def _as_it_is(input: "torch.Tensor") -> "torch.Tensor":  # noqa: A002 (torch's name)
+    return input
 
 
 def folding_pairs(subject: Subject) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gobrrr.treat.chart import REACHED, Chart
-from gobrrr.treat.edit import Edit, after_loading, attribute, flag, item, number, swap_on
+from gobrrr.treat.edit import Edit, after_loading, attribute, flag, number, swap_on
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 from gobrrr.work.op import Phase
@@ -57,7 +57,7 @@ class FusedOptimizer:
             if not can_be_fused(optimizer):
                 raise Unfit(f"{type(optimizer).__name__} has no fused form")
             yield from flags(optimizer, FLAGS)
-            yield from (item(optimizer.defaults, key, value) for key, value in FLAGS.items())  # of groups to come
+            yield _groups_to_come(optimizer)
             yield attribute(optimizer, "_step_supports_amp_scaling", value=True)
             yield from steps_on_device(optimizer)
             yield after_loading(optimizer, _stay_fused)
@@ -67,6 +67,17 @@ def flags(optimizer: Any, values: Mapping[str, bool]) -> Iterator[Edit]:
     """Of each group of parameters."""
     for place in range(len(optimizer.param_groups)):
         yield from (flag(optimizer, place, key, value=value) for key, value in values.items())
+
+
+def _groups_to_come(optimizer: Any) -> Edit:
+    """What groups that are added later begin with; undone, it is taken from those too."""
+    number, wanted = len(optimizer.param_groups), {key: FLAGS[key] for key in FLAGS.keys() & optimizer.defaults.keys()}
+
+    def write(values: Mapping[str, Any]) -> None:
+        for begun in (optimizer.defaults, *optimizer.param_groups[number:]):
+            begun.update(values)
+
+    return Edit(lambda: {key: optimizer.defaults[key] for key in wanted}, write, wanted)
 
 
 def _stay_fused(optimizer: Any) -> None:

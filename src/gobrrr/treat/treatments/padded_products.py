@@ -59,10 +59,10 @@ def is_odd(module: object) -> bool:
     return type(module) is torch.nn.Linear and module.out_features % ALIGNED != 0 and module.weight.numel() >= LARGE
 
 
-def padded_forward(module: Any, x: "torch.Tensor") -> "torch.Tensor":
+def padded_forward(module: Any, input: "torch.Tensor") -> "torch.Tensor":  # noqa: A002 (torch's name)
     """The parameter stays what it is, for optimizers, ties and checkpoints; rows of zeros are added as it is used."""
     from torch.nn.functional import linear, pad
 
     extra = -module.out_features % TO
     bias = None if module.bias is None else pad(module.bias, (0, extra))
-    return linear(x, pad(module.weight, (0, 0, 0, extra)), bias)[..., : module.out_features]
+    return linear(input, pad(module.weight, (0, 0, 0, extra)), bias)[..., : module.out_features]
