@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import gobrrr.treat.treatments  # registers them
 from gobrrr import schema
 from gobrrr.errors import BadInput
 from gobrrr.treat.outcome import PrescribedDose
+from gobrrr.treat.prescription import fingerprint_of
 from gobrrr.treat.subject import subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose
 from test_treat_prescription import FUSED, prescription
@@ -317,6 +319,15 @@ def test_a_loss_without_parameters_is_not_the_first_model(first):
     net, loss, x = Block(), nn.MSELoss(), torch.randn(2, 16)
     things = [loss, net] if first == "loss" else [net, loss]
     assert subject_of(lambda: lambda: things and loss(net(x), x)).models == {"model": net, "model1": loss}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_several_models_of_a_step_are_given_in_any_order(order):
+    encoder, decoder = nn.Linear(4, 2), nn.Linear(2, 4)
+    rx = replace(prescription(encoder, BF16), model=fingerprint_of({"model": encoder, "model1": decoder}))
+    gobrrr.apply(rx, [encoder, decoder][::order])
+    assert encoder(torch.randn(1, 4)).dtype == torch.bfloat16
+    assert decoder(torch.randn(1, 2)).dtype == torch.float32
 
 
 def ran(folder: Path, rx, code: str) -> subprocess.CompletedProcess:

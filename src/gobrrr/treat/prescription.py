@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 
 FIRST_STEPS = 2
+
+MOST_MODELS = 5
+"""Of one step, that are told apart whatever their order."""
 
 
 def doses_of(named: Iterable[tuple[str, tuple[str, ...]]]) -> Plan:
@@ -88,15 +92,17 @@ def put_in_force(subject: Subject, plan: Plan) -> None:
 
 def apply(
     prescription: "Prescription | str | Path",
-    model: "torch.nn.Module",
+    model: "torch.nn.Module | Sequence[torch.nn.Module]",
     optimizer: "torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None" = None,
 ) -> Applied:
-    """Applies what was prescribed for this very model, or refuses and says why.
+    """Applies what was prescribed for this very model, or refuses and says why. Of a step of several models, or
+    optimizers, all are given, as a list.
 
     What is for inference ends by itself where the model is trained or loads other weights.
     """
     found = prescription if isinstance(prescription, Prescription) else schema.read(Prescription, Path(prescription))
     subject = examined_subject(_no_step, _holding(model, optimizer))
+    subject.models = _named_as(found.model, subject.models)
     refuse_others(found, subject)
     doses = doses_of((dose.treatment, dose.sites) for dose in found.doses)
     try:
@@ -107,6 +113,13 @@ def apply(
     except Exception as error:  # of torch's and of compilers: the model is as it was, and its owner is told
         raise BadInput(f"the prescription cannot be applied to this model: {said_by(error)}") from error
     return Applied(subject, doses, guarded(subject, doses))
+
+
+def _named_as(fingerprint: str, models: "dict[str, torch.nn.Module]") -> "dict[str, torch.nn.Module]":
+    """In the order of the step that was treated, whatever order they are given in."""
+    orders = permutations(models.values()) if len(models) <= MOST_MODELS else ()
+    named = (dict(zip(models, order, strict=True)) for order in orders)
+    return next((one for one in named if fingerprint_of(one) == fingerprint), models)
 
 
 def _without_step(plan: Plan, subject: Subject) -> Iterator[Dose]:
