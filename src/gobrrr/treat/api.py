@@ -21,14 +21,11 @@ class Stays:
 
     found: Treated
     subject: Subject
-    end: Callable[[], None]
+    undo: Callable[[], None]
 
     def step(self) -> Any:
         """A step as it is treated. A captured one reads each batch from the same tensors: copy into those."""
         return self.subject.run()
-
-    def undo(self) -> None:
-        self.end()
 
 
 @overload

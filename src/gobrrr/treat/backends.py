@@ -15,9 +15,8 @@ from gobrrr.timing.state import preserved
 from gobrrr.treat import probe
 from gobrrr.treat.attention import attention_heard
 from gobrrr.treat.in_place import around
-from gobrrr.treat.stillness import idle_optimizers
+from gobrrr.treat.stillness import idle_optimizers, uncompiled
 from gobrrr.treat.subject import Subject
-from gobrrr.treat.treatment import Stage
 
 if TYPE_CHECKING:
     import torch
@@ -53,14 +52,13 @@ class AttentionShape:
 
 
 def attention_shapes(subject: Subject) -> Mapping[AttentionShape, int]:
-    """How often a step calls attention, by shape: without the compiler, behind which nobody sees the calls."""
+    """How often a step calls attention, by shape."""
     found: Counter[AttentionShape] = Counter()
 
     def note(*args: Any, **kwargs: Any) -> None:
         found[_shape(*args, **kwargs)] += 1
 
-    before = [dose for dose in subject.plan if dose.treatment.stage < Stage.FUSION]
-    with subject.ended(len(before)), preserved(subject.origin), idle_optimizers(subject), attention_heard(note):
+    with uncompiled(subject), preserved(subject.origin), idle_optimizers(subject), attention_heard(note):
         subject.run()
         return dict(found)
 

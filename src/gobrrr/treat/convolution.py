@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
 from gobrrr.treat import probe
-from gobrrr.treat.stillness import idle_optimizers
+from gobrrr.treat.stillness import idle_optimizers, uncompiled
 from gobrrr.treat.subject import Subject
-from gobrrr.treat.treatment import Stage
 
 if TYPE_CHECKING:
     import torch
@@ -33,20 +32,19 @@ class Convolution:
 
 
 def convolutions(subject: Subject, sites: Iterable[str], *, trains: bool) -> Mapping[Convolution, int]:
-    """How often a step calls these modules, by what decides their time: without the compiler, which calls none."""
+    """How often a step calls these modules, by what decides their time."""
     found: Counter[Convolution] = Counter()
-    before = [dose for dose in subject.plan if dose.treatment.stage < Stage.FUSION]
     with ExitStack() as stack:
-        stack.enter_context(subject.ended(len(before)))
+        stack.enter_context(uncompiled(subject))
         for site in sites:
-            stack.callback(subject.module(site).register_forward_pre_hook(partial(_note, found, trains)).remove)
+            stack.callback(subject.module(site).register_forward_pre_hook(partial(_note, found, trains=trains)).remove)
         stack.enter_context(preserved(subject.origin))
         stack.enter_context(idle_optimizers(subject))
         subject.run()
         return dict(found)  # the hooks' own is put back too
 
 
-def _note(found: Counter[Convolution], trains: bool, module: Any, args: tuple[Any, ...]) -> None:  # noqa: FBT001
+def _note(found: Counter[Convolution], module: Any, args: tuple[Any, ...], *, trains: bool) -> None:
     import torch
 
     if not args:

@@ -119,11 +119,16 @@ def strided(tensors: "Callable[[], list[torch.Tensor]]", stride: tuple[int, ...]
 
 def after_loading(optimizer: Any, hook: Callable[[Any], None]) -> Edit:
     """What an optimizer loads is as it was saved: in other layouts, with other flags."""
+    return hooked(lambda: optimizer.register_load_state_dict_post_hook(hook))
+
+
+def hooked(register: Callable[[], Any]) -> Edit:
+    """A hook, there while the edit is in force; registering gives the handle that removes it."""
     handles: list[Any] = []
 
     def write(wanted: bool) -> None:  # noqa: FBT001 (the value of the edit)
         if wanted:
-            handles.append(optimizer.register_load_state_dict_post_hook(hook))
+            handles.append(register())
         else:
             handles.pop().remove()
 

@@ -8,10 +8,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from copy import deepcopy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.errors import BadInput
-from gobrrr.treat.edit import Edit, attribute, swap_off, swap_on
+from gobrrr.treat.edit import Edit, attribute, hooked, swap_off, swap_on
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Plan
 
@@ -57,7 +58,8 @@ def guarded(subject: Subject, plan: Plan) -> Callable[[], None]:
     ends.callback(undo)
     guards += swap_on(_guards(modules.values(), ends))
     roots = {site.partition(":")[0] for site in sites}
-    guards += swap_on(_watching(subject.models[root], modules.values(), ends) for root in roots)
+    watch = Watch(list(modules.values()), ends)
+    guards += swap_on(hooked(partial(subject.models[root].register_forward_pre_hook, watch)) for root in roots)
     return undo
 
 
@@ -65,20 +67,6 @@ def _guards(modules: "Iterable[torch.nn.Module]", ends: ExitStack) -> Iterator[E
     for module in modules:
         for method in CHANGES:
             yield attribute(module, method, Guard(module, method, getattr(module, method), ends))
-
-
-def _watching(model: "torch.nn.Module", modules: "Iterable[torch.nn.Module]", ends: ExitStack) -> Edit:
-    """Some set a module's mode without telling it."""
-    handles: list[Any] = []
-    watch = Watch(list(modules), ends)
-
-    def write(wanted: bool) -> None:  # noqa: FBT001 (the value of the edit)
-        if wanted:
-            handles.append(model.register_forward_pre_hook(watch))
-        else:
-            handles.pop().remove()
-
-    return Edit(lambda: bool(handles), write, value=True)
 
 
 class Guard:
@@ -109,7 +97,7 @@ class Guard:
 
 
 class Watch:
-    """Before a model is called."""
+    """Before a model is called: some set a module's mode without telling it."""
 
     def __init__(self, modules: "list[torch.nn.Module]", ends: ExitStack | None) -> None:
         self.modules, self.ends = modules, ends

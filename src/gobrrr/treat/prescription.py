@@ -63,19 +63,16 @@ class Applied:
     subject: Subject
     plan: Plan
     """As prescribed: what holds the whole step waits for `step`."""
-    end: Callable[[], None]
+    undo: Callable[[], None]
 
     def step(self, step: Callable[[], Any]) -> Callable[[], Any]:
         """The step to call from now on. A captured one reads each batch from the same tensors: copy into those."""
-        self.end()
+        self.undo()
         refuse_training(self.subject, self.plan)
         self.subject.step = self.subject.origin = step
         put_in_force(self.subject, self.plan)
-        self.end = guarded(self.subject, self.plan)
+        self.undo = guarded(self.subject, self.plan)
         return self.subject.run
-
-    def undo(self) -> None:
-        self.end()
 
 
 def put_in_force(subject: Subject, plan: Plan) -> None:

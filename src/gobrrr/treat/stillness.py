@@ -1,4 +1,6 @@
-"""Stillness: a step that leaves its gradients behind, its optimizers told to do nothing; and one that drops nothing."""
+"""Stillness: a step without its compiler, one that leaves its gradients behind, its optimizers told to do nothing, and one
+that drops nothing.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,9 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.treat.edit import Edit, attribute, swap_off, swap_on
 from gobrrr.treat.subject import Subject
+from gobrrr.treat.treatment import Stage
 
 if TYPE_CHECKING:
     import torch
+
+
+@contextmanager
+def uncompiled(subject: Subject) -> Iterator[None]:
+    """Behind a compiler nobody sees what is called."""
+    with subject.ended(sum(dose.treatment.stage < Stage.FUSION for dose in subject.plan)):
+        yield
 
 
 @contextmanager
