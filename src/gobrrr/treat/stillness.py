@@ -1,5 +1,5 @@
-"""Stillness: a step without its compiler, one that leaves its gradients behind, its optimizers told to do nothing, and one
-that drops nothing.
+"""Stillness: a step without its compiler, one that leaves its gradients behind, its optimizers told to do nothing, and
+one that drops nothing.
 """
 
 from collections.abc import Callable, Iterator
