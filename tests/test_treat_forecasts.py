@@ -11,8 +11,9 @@ import torch
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr import schema
 from gobrrr.exam import Exam
+from gobrrr.predict.host import COMPILED
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.fusing import fused_forecast
+from gobrrr.treat.fusing import compiled_host_s, fused_forecast
 from gobrrr.treat.search import graphed_exam
 from gobrrr.treat.treatment import TREATMENTS, Dose, Forecast, Unfit
 from gobrrr.work.op import OpClass, Phase
@@ -148,12 +149,15 @@ def test_merging_the_projections_of_a_decoded_token_saves_what_their_kernels_tak
     assert found.speedup < found.high < 1.5
 
 
-def test_of_products_that_nobody_claims_each_but_one_is_promised_the_shortest_kernel():
+def test_of_products_that_nobody_claims_each_size_but_one_is_promised_the_shortest_kernel():
+    """Of q, k and v the last two are of one size, and so are gate and up: generated, these share a kernel already."""
     graphed = known("llama_decode")
     nameless = replace(graphed.exam, kernels=tuple(replace(one, fused_from=None) for one in graphed.exam.kernels))
     found = TREATMENTS["merged-projections"].kind.forecast(Chart(nameless, graphed.subject), projections())
-    saved_s = 22 * (2 + 1) * graphed.exam.ceilings.shortest_kernel_class_s["gemm"]
-    assert found.speedup == pytest.approx(graphed.exam.step_s / (graphed.exam.step_s - saved_s), rel=0.01)
+    shortest_s = graphed.exam.ceilings.shortest_kernel_class_s["gemm"]
+    likely_s, most_s = 22 * shortest_s, 22 * (3 + 2) * shortest_s
+    assert found.speedup == pytest.approx(graphed.exam.step_s / (graphed.exam.step_s - likely_s), rel=0.01)
+    assert found.high == pytest.approx(graphed.exam.step_s / (graphed.exam.step_s - most_s), rel=0.01)
 
 
 def test_int8_weights_of_a_decoded_token_promise_half_of_their_bytes():
@@ -164,6 +168,26 @@ def test_int8_weights_of_a_decoded_token_promise_half_of_their_bytes():
     )
     found = TREATMENTS["int8-weight-only"].kind.forecast(known("llama_decode"), (*sites, "model:lm_head"))
     assert found.speedup == pytest.approx(1.748 / (1.748 - 0.18), rel=0.03)
+
+
+def test_where_generated_kernels_do_not_say_whose_product_they_compute_int8_promises_the_bytes_all_the_same():
+    told = known("llama_decode")
+    nameless = replace(told.exam, kernels=tuple(replace(one, fused_from=None) for one in told.exam.kernels))
+    kind = TREATMENTS["int8-weight-only"].kind
+    sites = tuple(name for group in projections() for name in group.split("+"))
+    named, unnamed = (kind.forecast(Chart(exam, told.subject), sites) for exam in (told.exam, nameless))
+    assert unnamed.speedup == pytest.approx(named.speedup, rel=0.02)
+    assert 1 < unnamed.speedup < unnamed.high < named.high
+
+
+def test_on_a_cpu_a_generated_step_is_one_function_that_the_host_asks_for_once():
+    on_cuda, on_cpu = (chart("llama_decode", device=device) for device in ("cuda:0", "cpu"))
+    kernels = len(on_cuda.fused_groups(lambda op: op.phase is not Phase.OPTIMIZER))
+    ops = on_cuda.ops
+    saved_s = [compiled_host_s(on_cuda, ops, kernels=number, calls=1) for number in (1, kernels)]
+    assert saved_s[0] - saved_s[1] == pytest.approx((kernels - 1) * COMPILED * on_cuda.case.dispatch_s)
+    tuned = TREATMENTS["compile-tuned"].kind
+    assert tuned.forecast(on_cpu, ("step",)).speedup >= tuned.forecast(on_cuda, ("step",)).speedup > 1
 
 
 def test_below_a_graph_the_host_has_nothing_to_give():

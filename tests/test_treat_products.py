@@ -1,6 +1,7 @@
 """Products of layers that read the same tensor, merged: found without names, computed once, undone to the bit."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -35,11 +36,12 @@ def merging(found: Subject) -> Dose:
     return Dose(TREATMENTS["merged-projections"], tuple("+".join(names) for names in sharing_input(found)))
 
 
-def products_generated(found: Subject) -> int:
-    """Calls of a library's product in what Inductor wrote."""
-    _, code = run_and_get_code(found.run)
+def library_products(run) -> tuple[Any, int]:
+    """What it returns, and the calls of a library's product in what Inductor wrote meanwhile."""
+    result, code = run_and_get_code(run)
     torch.compiler.reset()
-    return sum(text.count("extern_kernels.mm(") + text.count("extern_kernels.addmm(") for text in code)
+    assert code
+    return result, sum(text.count("extern_kernels.mm(") + text.count("extern_kernels.addmm(") for text in code)
 
 
 def test_layers_that_read_one_tensor_are_found_by_what_they_read():
@@ -53,9 +55,10 @@ def test_layers_that_read_one_tensor_are_found_by_what_they_read():
 def test_of_a_llama_four_products_of_seven_are_left_in_a_layer():
     found = subject(llama())
     found.become((COMPILE,))
-    before = products_generated(found)
+    _, before = library_products(found.run)
     found.become((merging(found), COMPILE))
-    assert (before, products_generated(found)) == (7 * LAYERS + 1, 4 * LAYERS + 1)
+    _, after = library_products(found.run)
+    assert (before, after) == (7 * LAYERS + 1, 4 * LAYERS + 1)
 
 
 def test_layers_are_found_behind_a_compiler_which_stays_in_force():
@@ -164,29 +167,40 @@ def test_int8_and_merging_go_together_in_either_order(order):
     before = [parameter.data_ptr() for parameter in model.parameters()]
     found.become((*(doses[place] for place in order), COMPILE))
     assert verified(found, known, found.plan).passed
-    assert products_generated(found) == 4 * LAYERS + 1
+    _, left = library_products(found.run)
+    assert left == 4 * LAYERS + 1
     found.end()
     assert [parameter.data_ptr() for parameter in model.parameters()] == before
 
 
-@pytest.mark.gpu
+TUNED, GRAPH = Dose(TREATMENTS["compile-tuned"], ("model:",)), Dose(TREATMENTS["whole-step-graph"], ("step",))
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "compiling"),
+    [
+        ("cpu", torch.float32, (TUNED,)),
+        ("cpu", torch.bfloat16, (TUNED,)),
+        pytest.param("cuda", torch.bfloat16, (TUNED, GRAPH), marks=pytest.mark.gpu),
+    ],
+)
 @pytest.mark.parametrize(
     "names", [(), ("int8-weight-only",), ("merged-projections",), ("merged-projections", "int8-weight-only")]
 )
-def test_one_decoded_token_with_generated_products_in_a_graph_computes_the_same(names):
+def test_one_decoded_token_with_generated_products_computes_the_same(device, dtype, compiling, names):
     made = llama(hidden_size=256, intermediate_size=512)
-    made.model.to("cuda", torch.bfloat16)
-    found = subject(Workload(made.model, {"input_ids": torch.tensor([[3]], device="cuda"), "use_cache": False}), 3)
+    made.model.to(device, dtype)
+    found = subject(Workload(made.model, {"input_ids": torch.tensor([[3]], device=device), "use_cache": False}), 3)
     known = truth(found)
     linears = tuple(name for name, module in found.modules() if type(module) is nn.Linear)
     sites = {"int8-weight-only": linears, "merged-projections": merging(found).sites}
     doses = [Dose(TREATMENTS[name], sites[name]) for name in names]
-    tuned, graph = Dose(TREATMENTS["compile-tuned"], ("model:",)), Dose(TREATMENTS["whole-step-graph"], ("step",))
     before = [parameter.data_ptr() for parameter in made.model.parameters()]
     with patient_compiler():
-        found.become((*doses, tuned, graph))
-        checked = verified(found, known, found.plan)
+        found.become((*doses, *compiling))
+        checked, left = library_products(lambda: verified(found, known, found.plan))
     assert checked.passed, checked
+    assert left == 0
     found.end()
     assert [parameter.data_ptr() for parameter in made.model.parameters()] == before
 

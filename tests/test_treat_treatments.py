@@ -41,7 +41,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
 )  # Dynamo
 
-CUDA_ONLY = {"whole-step-graph", "compile-tuned", "reduce-overhead", "tf32"}
+CUDA_ONLY = {"whole-step-graph", "reduce-overhead", "tf32"}
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ CASES = (
     Case("compile", training, ("step",)),
     Case("compile", modelless, ("step",)),
     Case("compile-regions", training, ("model:0", "model:1")),
+    Case("compile-tuned", lambda: inference(rows=1), ("step",)),
     Case("no-grad", bare, ("step",)),
     Case("bf16-autocast", training, ("model:",)),
     Case("channels-last", images, ("model:0", "model:3")),

@@ -72,9 +72,9 @@ def attention() -> Workload:
     return Workload(nn.Sequential(Attention(), nn.Linear(16, 4)).eval(), torch.randn(2, 5, 16))
 
 
-def inference() -> Workload:
+def inference(rows: int = 32) -> Workload:
     torch.manual_seed(0)
-    return Workload(nn.Sequential(Block(), nn.Linear(16, 4)).eval(), torch.randn(32, 16))
+    return Workload(nn.Sequential(Block(), nn.Linear(16, 4)).eval(), torch.randn(rows, 16))
 
 
 def bare():

@@ -21,6 +21,12 @@ UNSURE = 0.5
 """Of a predicted gain, what comes of it at worst as a rule."""
 
 
+def multiplying_for(sites: Iterable[str]) -> Callable[[Op], bool]:
+    """Whether an op does, for one of these modules."""
+    paths = {site.partition(":")[2] for site in sites}
+    return lambda op: op.cls is OpClass.CONTRACTION and op.module.partition(".")[2] in paths
+
+
 @dataclass(frozen=True)
 class Chart:
     exam: Exam
@@ -59,8 +65,7 @@ class Chart:
 
     def products_of(self, sites: Iterable[str]) -> list[Attributed]:
         """Kernels that multiply for one of these modules."""
-        paths = {site.partition(":")[2] for site in sites}
-        return self.kernels(lambda op: op.cls is OpClass.CONTRACTION and op.module.partition(".")[2] in paths)
+        return self.kernels(multiplying_for(sites))
 
     def forecast(self, *, device_s: float = 0.0, host_s: float = 0.0, most_device_s: float | None = None) -> Forecast:
         """Of a change that takes so much off device and host, and off the device no more than the most.

@@ -18,6 +18,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
+from gobrrr.treat.activation_masks import masks_made_again
 from gobrrr.treat.attention import argument, attention_heard, attention_nodes, known, read_in_place, set_argument
 from gobrrr.treat.draws import drawn_by_four
 from gobrrr.treat.edit import Edit, attribute, shared
@@ -212,22 +213,26 @@ FOR_CPUS = {"layout_optimization": False}
 
 
 def by_device(graph: "torch.fx.Graph") -> dict[str, Any]:
+    return FOR_GPUS if is_for_gpus(graph) else FOR_CPUS
+
+
+def is_for_gpus(graph: "torch.fx.Graph") -> bool:
     devices = (str(getattr(known(node), "device", "")) for node in graph.nodes)
-    return FOR_GPUS if any(device.startswith("cuda") for device in devices) else FOR_CPUS
+    return any(device.startswith("cuda") for device in devices)
 
 
 def inductor_after(*passes: Pass, options: Options = by_device) -> Callable[..., Any]:
     """Inductor as torch.compile's backend, on graphs that these passes have changed first, and those that always help:
     what several layers ask for is computed once, before anybody writes a product in another way, because Inductor does
-    not see it where nothing is trained; attention reads its keys where they are; and a loss reads its logits in whole
-    rows and no more often than it has to.
+    not see it where nothing is trained; attention reads its keys where they are; a loss reads its logits in whole rows
+    and no more often than it has to; and masks that what is kept for a gradient tells are not kept beside it.
 
     What a pass left without use stays in the graph: here it may still write somewhere, and Inductor knows when not.
     """
     from torch._inductor.compile_fx import compile_fx
 
     def backend(graph_module: "torch.fx.GraphModule", inputs: list["torch.Tensor"]) -> Any:
-        config_patches = options(graph_module.graph)
+        config_patches = {**options(graph_module.graph), **masks_made_again()}
         always = (read_in_place, loss_over_padding, loss_by_its_parts)
         return compile_fx(
             _changed(graph_module, (computed_once, *passes, *always)), inputs, config_patches=config_patches

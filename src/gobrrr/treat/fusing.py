@@ -1,12 +1,12 @@
 """What compilers can gain, from an Exam."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from shutil import which
 
 from gobrrr.predict.host import COMPILED, entering_s
 from gobrrr.treat.chart import REACHED, Chart
 from gobrrr.treat.subject import Subject
-from gobrrr.treat.treatment import Forecast, Unfit, graphless
+from gobrrr.treat.treatment import Forecast, Stage, Unfit, graphless
 from gobrrr.work.op import Op, OpClass, Phase
 
 
@@ -20,7 +20,7 @@ def fit_to_compile(chart: Chart) -> None:
 
 def compiled_here(subject: Subject) -> bool:
     """By a treatment in force, whose compiler knows what others ask of it."""
-    return any(dose.treatment.group == "fusion" for dose in subject.plan)
+    return any(dose.treatment.stage is Stage.FUSION for dose in subject.plan)
 
 
 def is_compiled(op: Op) -> bool:
@@ -32,21 +32,28 @@ def fused_forecast(chart: Chart, *, calls: int, pads: bool, inside: Callable[[Op
     """Kernels inside that multiply nothing come down to the fused floor, as far as generated code reaches the
     bandwidth, and products whose rows begin at odd places are padded where the compiler sees them.
 
-    The host asks for one kernel a group and product instead of one an op, for a few dispatches each, and enters
-    compiled code some times, which may cost it more than it saves; all of that unless a graph is replayed.
+    The host asks for one kernel a group and product instead of one an op.
     """
-    case, plan, left_out = chart.case, chart.subject.plan, _recurrent(chart.subject)
+    left_out = _recurrent(chart.subject)
 
     def is_fused(op: Op) -> bool:
         return inside(op) and op.module.partition(".")[2] not in left_out
 
     ops = [op for op in chart.ops if is_fused(op)]
     kernels = len(chart.fused_groups(is_fused)) + sum(op.cls is OpClass.CONTRACTION for op in ops)
-    asking_s = kernels * COMPILED * case.dispatch_s + entering_s(ops, calls)
-    host_s = len(ops) * case.op_s - asking_s if graphless(plan) == plan else 0.0
+    host_s = compiled_host_s(chart, ops, kernels=kernels, calls=calls)
     padded_s = chart.device_s_of("B302") if pads else 0.0
     fusable_s = chart.fusable_s(is_fused)
     return chart.forecast(device_s=REACHED * fusable_s + padded_s, host_s=host_s, most_device_s=fusable_s + padded_s)
+
+
+def compiled_host_s(chart: Chart, ops: Sequence[Op], *, kernels: int, calls: int) -> float:
+    """What the host saves that asks for kernels, a few dispatches each, instead of ops, and enters compiled code some
+    times, which may cost it more: then less than nothing. And nothing where a graph is replayed.
+    """
+    case, plan = chart.case, chart.subject.plan
+    asking_s = kernels * COMPILED * case.dispatch_s + entering_s(ops, calls)
+    return len(ops) * case.op_s - asking_s if graphless(plan) == plan else 0.0
 
 
 def _recurrent(subject: Subject) -> frozenset[str]:

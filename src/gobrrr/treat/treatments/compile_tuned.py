@@ -7,15 +7,17 @@ from gobrrr.treat.attention import argument, attention_nodes, known
 from gobrrr.treat.chart import REACHED, Chart
 from gobrrr.treat.compiling import (
     COMBINED,
+    FOR_CPUS,
     Pass,
     as_eager,
     eager_attention,
     generated_otherwise,
     inductor_after,
+    is_for_gpus,
     kernels_timed_behind_a_head_start,
 )
 from gobrrr.treat.edit import Edit
-from gobrrr.treat.fusing import fit_to_compile
+from gobrrr.treat.fusing import compiled_host_s, fit_to_compile, is_compiled
 from gobrrr.treat.one_row import queries_spelled_out, rows_spelled_out
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
@@ -47,7 +49,7 @@ many are as far as it was measured: on an H200 a token then took 1.245 ms, and 1
     compiles=True,
     by_hand="""
     # a product of one row written as (x * weight).sum(-1), and attention of one query by its definition: both then
-    # fuse with what is around them
+    # fuse with what is around them. The options are for a GPU; on a CPU they are {"layout_optimization": False}
     options = {"max_autotune_pointwise": True, "combo_kernels": True, "combo_kernels_pointwise_only": True}
     options |= {"split_reductions": False}  # for up to 2048 keys
     torch.compile(step, options=options)  # triton.enable_pdl is left to gobrrr: kernels may not wait for each other
@@ -56,32 +58,34 @@ many are as far as it was measured: on an H200 a token then took 1.245 ms, and 1
 class CompileTuned:
     def sites(self, chart: Chart) -> tuple[str, ...]:
         fit_to_compile(chart)
-        if not chart.is_cuda:
-            raise Unfit("generated products are for CUDA devices")
         narrow_s = sum(one.seconds for one in chart.kernels(is_narrow))
         if narrow_s < NARROW_SHARE * chart.case.busy_s:
             raise Unfit("few of its products have one row")
         return whole_or_models(chart)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
-        """All kernels near the fused floor: nothing is left to a library."""
-        del sites
+        """All kernels near the fused floor: nothing is left to a library. On a CPU they are one function."""
+        ops = [op for op in chart.ops if is_compiled(op)]
+        kernels = len(chart.fused_groups(is_compiled)) if chart.is_cuda else 1
         floor_s = (chart.case.fused.seconds if chart.case.fused is not None else None) or 0.0
         most_s = max(0.0, chart.case.busy_s - floor_s)
-        host_s = len(chart.ops) * chart.case.op_s / 2
+        host_s = compiled_host_s(chart, ops, kernels=kernels, calls=len(sites))
         likely_s = max(0.0, chart.case.busy_s - floor_s / REACHED**2)
         return chart.forecast(device_s=likely_s, host_s=host_s, most_device_s=most_s)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         calls = eager_attention(subject) if sites == WHOLE else None
         passes: list[Pass] = [as_eager(calls)] if calls else []
-        yield kernels_timed_behind_a_head_start()
+        if subject.device.startswith("cuda"):
+            yield kernels_timed_behind_a_head_start()
         yield from generated_otherwise(subject.device)
         backend = inductor_after(*passes, queries_spelled_out, rows_spelled_out, options=tuned)
         yield from compiled_sites(subject, sites, backend)
 
 
 def tuned(graph: "Graph") -> dict[str, Any]:
+    if not is_for_gpus(graph):
+        return FOR_CPUS
     keys = [known(argument(node, 1, "key")) for node in attention_nodes(graph)]
     return {**TUNED, "split_reductions": not keys or not all(map(_are_few, keys))}
 

@@ -8,7 +8,7 @@ rows on an H200 bytes of weights are not what limits. Parameters stay as they ar
 from collections.abc import Iterator
 
 from gobrrr.diagnose.attribute import Attributed
-from gobrrr.treat.chart import Chart
+from gobrrr.treat.chart import Chart, multiplying_for
 from gobrrr.treat.edit import Edit, attribute
 from gobrrr.treat.product import Part, Product, product_of, quantized
 from gobrrr.treat.subject import Subject
@@ -38,8 +38,8 @@ GENERATES = "compile-tuned"
 )
 class Int8WeightOnly:
     def sites(self, chart: Chart) -> tuple[str, ...]:
-        if chart.trains or not chart.is_cuda:
-            raise Unfit("only for inference on a CUDA device")
+        if chart.trains:
+            raise Unfit("only for inference")
         if not any(dose.treatment.name == GENERATES for dose in chart.subject.plan):
             raise Unfit(f"only {GENERATES} generates products that widen weights as they read them")
         rows = rows_of_layers(chart)
@@ -49,10 +49,16 @@ class Int8WeightOnly:
         return found
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
-        """Of a product of one row nearly all time is the reading of its weight, of which one byte is left."""
+        """Of a product of one row nearly all time is the reading of its weight, of which one byte is left.
+
+        Generated kernels do not always say whose product they compute: then bytes at the memory's rate.
+        """
         kernels = chart.products_of(sites)
         floors_s = sum(one.floor.seconds * _saved(chart, one) for one in kernels if one.floor is not None)
         most_s = sum(one.seconds * _saved(chart, one) for one in kernels)
+        if not kernels and (rate := chart.exam.ceilings.dram_bytes_per_s) is not None:
+            weights = [max(op.inputs, key=lambda ref: ref.numel) for op in filter(multiplying_for(sites), chart.ops)]
+            most_s = floors_s = sum(ref.numel * (ref.item_bytes - 1) for ref in weights) / rate
         return chart.forecast(device_s=REACHED * floors_s, most_device_s=most_s)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:

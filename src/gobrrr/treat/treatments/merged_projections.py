@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.predict.host import COMPILED
 from gobrrr.timing.state import preserved
-from gobrrr.treat.chart import Chart
+from gobrrr.treat.chart import Chart, multiplying_for
 from gobrrr.treat.edit import Edit, attribute, data
 from gobrrr.treat.fusing import compiled_here
 from gobrrr.treat.product import Product, merged, parts, product_of
@@ -47,15 +47,18 @@ class MergedProjections:
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
         """One kernel where there were several: what these take above their floors is paid once, by the slowest.
 
-        Generated kernels do not always say whose product they compute: then each takes at least what any kernel does.
+        Generated kernels do not always say whose product they compute: then each takes at least what any kernel does,
+        and those of one size are one kernel already, because they read the same row in the same loop.
         """
         shortest_s = chart.exam.ceilings.shortest_kernel_class_s.get("gemm", 0.0)
-        spent_s = [_above_floors_s(chart, site) or [shortest_s] * len(site.split(AND)) for site in sites]
-        once_s = sum(max(each_s, default=0.0) for each_s in spent_s)
-        saved = sum(max(0, len(each_s) - 1) for each_s in spent_s)
-        above_s = sum(map(sum, spent_s))
+        spent_s = [_above_floors_s(chart, site) for site in sites]
+        likely_s = [own_s or [shortest_s] * _sizes(chart, site) for own_s, site in zip(spent_s, sites, strict=True)]
+        most_s = [own_s or [shortest_s] * len(site.split(AND)) for own_s, site in zip(spent_s, sites, strict=True)]
+        saved = sum(len(each_s) - 1 for each_s in likely_s)
         return chart.forecast(
-            device_s=above_s - once_s, host_s=saved * COMPILED * chart.case.dispatch_s, most_device_s=above_s
+            device_s=sum(sum(each_s) - max(each_s) for each_s in likely_s),
+            host_s=saved * COMPILED * chart.case.dispatch_s,
+            most_device_s=sum(map(sum, most_s)),
         )
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
@@ -81,6 +84,13 @@ def _above_floors_s(chart: Chart, site: str) -> list[float]:
     """Of each kernel that multiplies for one of these layers, what it takes above its floor."""
     kernels = chart.products_of(site.split(AND))
     return [max(0.0, one.seconds - (0.0 if one.floor is None else one.floor.seconds)) for one in kernels]
+
+
+def _sizes(chart: Chart, site: str) -> int:
+    """How many different ones these layers' products have; of products that the program does not name, one each."""
+    products = filter(multiplying_for(site.split(AND)), chart.ops)
+    shapes = {op.outputs[0].shape for op in products if op.outputs}
+    return len(shapes) or len(site.split(AND))
 
 
 def sharing_input(subject: Subject) -> list[tuple[str, ...]]:
