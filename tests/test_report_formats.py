@@ -291,6 +291,9 @@ def test_where_nothing_was_tried_nothing_is_said_of_what_was():
     idle = replace(treated(), kept=(), rejected=())
     assert treatment_view(idle).verdict == "nothing was tried (100 ms); ended after 1 min 15 s"
     assert "nothing that was tried" in treatment_view(replace(treated(), kept=())).verdict
+    cached = replace(treated(), fused_floor_s=1.01 * treated().treated_s)
+    assert "faster than the fused floor" in treatment_view(cached).verdict
+    assert "of the fused floor" in treatment_view(replace(cached, fused_floor_s=0.5 * treated().treated_s)).verdict
 
 
 def test_treatments_that_were_not_tried_for_one_reason_stand_on_one_line():

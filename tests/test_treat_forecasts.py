@@ -120,6 +120,17 @@ def test_recurrent_layers_are_not_promised_to_be_fused():
     assert fused_forecast(recurrent, calls=1, pads=False).high == 1
 
 
+def test_products_of_recurrent_layers_are_not_promised_to_be_generated():
+    told, tuned = known("llama_decode"), TREATMENTS["compile-tuned"].kind
+    paths = {op.module.partition(".")[2] for op in told.ops}
+    recurrent = chart("llama_decode", modules=lambda: [(f"model:{path}", torch.nn.GRU(2, 2)) for path in paths])
+    assert tuned.forecast(told, ("step",)).high > 1.2
+    assert tuned.forecast(recurrent, ("step",)).high < 1.1
+    uncompiled = replace(told.exam, dispatched=())
+    with pytest.raises(Unfit, match="few of its products"):
+        tuned.sites(Chart(uncompiled, recurrent.subject))
+
+
 def test_in_one_of_twelve_blocks_a_twelfth_can_be_fused():
     one, every = (
         known("gpt2").fusable_s(lambda op, block=block: block in op.module)
@@ -178,6 +189,8 @@ def test_where_generated_kernels_do_not_say_whose_product_they_compute_int8_prom
     named, unnamed = (kind.forecast(Chart(exam, told.subject), sites) for exam in (told.exam, nameless))
     assert unnamed.speedup == pytest.approx(named.speedup, rel=0.02)
     assert 1 < unnamed.speedup < unnamed.high < named.high
+    cached = replace(nameless, ceilings=replace(told.exam.ceilings, dram_bytes_per_s=1.0))
+    assert kind.forecast(Chart(cached, told.subject), sites).high < 2
 
 
 def test_on_a_cpu_a_generated_step_is_one_function_that_the_host_asks_for_once():

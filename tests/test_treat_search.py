@@ -163,6 +163,16 @@ def test_what_is_kept_is_kept_as_it_was_tried():
     assert sorted(APPLIED) == ["one", "three", "two"]
 
 
+def test_what_takes_minutes_waits_for_what_takes_seconds_and_what_quantizes_for_both():
+    ward = Ward(factors={"quick": 0.9, "slow": 0.5, "int8": 0.4})
+    quick, slow, int8 = (
+        made(ward, name, predicted=predicted) for name, predicted in (("quick", 1.1), ("slow", 2.0), ("int8", 3.0))
+    )
+    int8 = replace(int8, numerics=Numerics.QUANTIZED)
+    search = searched(ward, int8, replace(slow, compiles=True), quick)
+    assert names(search.kept) == ["quick", "slow", "int8"]
+
+
 def test_what_it_took_to_capture_is_to_be_won_back_too():
     """A graph is captured, and what it replays compiled, before the first step."""
     ward = Ward(factors={"captured": 0.5})

@@ -121,11 +121,20 @@ def _verdict(found: Treated) -> str:
         makes = "is known to make" if open_ones else "makes"
         return f"nothing that was tried {makes} this step faster ({units.seconds(found.baseline_s)}); {spent}"
     interval = f"{units.times(found.speedup_low)} to {units.times(found.speedup_high)}"
-    floor_s = found.fused_floor_s
-    of_floor = "" if not floor_s else f"; at {units.percent(floor_s / found.treated_s, 0)} of the fused floor"
     times = f"{units.seconds(found.baseline_s)} → {units.seconds(found.treated_s)}{_doubt(found)}"
     won = f"{units.times(found.speedup)} ({interval}), {units.times(found.predicted_speedup)} was predicted"
-    return f"{times}: {won}{of_floor}; {spent}"
+    return f"{times}: {won}{_of_floor(found)}; {spent}"
+
+
+def _of_floor(found: Treated) -> str:
+    floor_s = found.fused_floor_s
+    if not floor_s:
+        return ""
+    if floor_s > found.treated_s:
+        return (
+            "; faster than the fused floor, in which no step finds in the cache what the one before it has left there"
+        )
+    return f"; at {units.percent(floor_s / found.treated_s, 0)} of the fused floor"
 
 
 def _doubt(found: Treated) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gobrrr.diagnose.attribute import Attributed, attribute, queued_gaps_s
+from gobrrr.diagnose.compulsory import compulsory_floor
 from gobrrr.diagnose.counterfactual import Sides, at_stake
 from gobrrr.diagnose.diagnosis import limiter
 from gobrrr.diagnose.findings import FINDINGS, Case
@@ -50,6 +51,12 @@ class Chart:
     @property
     def ops(self) -> tuple[Op, ...]:
         return () if self.exam.program is None else self.exam.program.ops
+
+    @property
+    def compulsory_s(self) -> float:
+        """Below which nothing honest is; 0 where nobody knows."""
+        program = self.exam.program
+        return 0.0 if program is None else compulsory_floor(program, self.exam.ceilings).seconds or 0.0
 
     @property
     def trains(self) -> bool:

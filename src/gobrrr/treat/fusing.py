@@ -6,7 +6,7 @@ from shutil import which
 from gobrrr.predict.host import COMPILED, entering_s
 from gobrrr.treat.chart import REACHED, Chart
 from gobrrr.treat.subject import Subject
-from gobrrr.treat.treatment import Forecast, Stage, Unfit, graphless
+from gobrrr.treat.treatment import Forecast, Unfit, graphless
 from gobrrr.work.op import Op, OpClass, Phase
 
 
@@ -20,7 +20,7 @@ def fit_to_compile(chart: Chart) -> None:
 
 def compiled_here(subject: Subject) -> bool:
     """By a treatment in force, whose compiler knows what others ask of it."""
-    return any(dose.treatment.stage is Stage.FUSION for dose in subject.plan)
+    return any(dose.treatment.group == "fusion" for dose in subject.plan)
 
 
 def is_compiled(op: Op) -> bool:
@@ -34,11 +34,7 @@ def fused_forecast(chart: Chart, *, calls: int, pads: bool, inside: Callable[[Op
 
     The host asks for one kernel a group and product instead of one an op.
     """
-    left_out = _recurrent(chart.subject)
-
-    def is_fused(op: Op) -> bool:
-        return inside(op) and op.module.partition(".")[2] not in left_out
-
+    is_fused = seen_by_compilers(chart, inside)
     ops = [op for op in chart.ops if is_fused(op)]
     kernels = len(chart.fused_groups(is_fused)) + sum(op.cls is OpClass.CONTRACTION for op in ops)
     host_s = compiled_host_s(chart, ops, kernels=kernels, calls=calls)
@@ -56,8 +52,9 @@ def compiled_host_s(chart: Chart, ops: Sequence[Op], *, kernels: int, calls: int
     return len(ops) * case.op_s - asking_s if graphless(plan) == plan else 0.0
 
 
-def _recurrent(subject: Subject) -> frozenset[str]:
-    """Paths of layers that torch.compile looks into by no means, unless its `allow_rnn` is set."""
+def seen_by_compilers(chart: Chart, inside: Callable[[Op], bool] = is_compiled) -> Callable[[Op], bool]:
+    """Whether an op is: torch.compile looks into recurrent layers by no means, unless its `allow_rnn` is set."""
     from torch.nn import RNNBase
 
-    return frozenset(site.partition(":")[2] for site, module in subject.modules() if isinstance(module, RNNBase))
+    recurrent = {site.partition(":")[2] for site, module in chart.subject.modules() if isinstance(module, RNNBase)}
+    return lambda op: inside(op) and op.module.partition(".")[2] not in recurrent

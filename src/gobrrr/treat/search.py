@@ -14,7 +14,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.exam import Exam
 from gobrrr.timing.state.undo import interrupts_deferred
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.treatment import Dose, Forecast, Plan, Stage, Treatment, Unfit, graphless
+from gobrrr.treat.treatment import Dose, Forecast, Numerics, Plan, Stage, Treatment, Unfit, graphless
 from gobrrr.treat.trial import Bench, Trial, said_by, trial
 
 WORTH_TRYING = 1.02
@@ -61,7 +61,7 @@ class Search:
     """Not tried once and for all: another of its kind was seen to gain more than it ever could."""
     warnings: list[str] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
-    """Of the moment: what takes seconds before what takes minutes, and the most promising first."""
+    """Of the moment, in their turn."""
     unseen: bool = False
     """Something was kept, and the step was not examined since."""
 
@@ -128,7 +128,7 @@ class Search:
                 candidates.append(found)
             else:
                 passed_over[treatment.name] = found
-        candidates.sort(key=lambda one: (one.dose.treatment.compiles, -one.forecast.speedup))
+        candidates.sort(key=_turn)
         self.candidates, self.passed_over = candidates, passed_over
 
     def _weighed(self, treatment: Treatment, chart: Chart) -> Candidate | tuple[float | None, str]:
@@ -243,6 +243,14 @@ class Search:
         if graphed and step.trial.race is not None:
             self.exam = graphed_exam(self.exam, step.trial.race.step_s)
         self.unseen = unseen
+
+
+def _turn(one: Candidate) -> tuple[bool, bool, float]:
+    """What takes seconds before what takes minutes, and the most promising first. But what quantizes comes last: how to
+    do that best depends on who multiplies, and that is a compiler's choice.
+    """
+    treatment = one.dose.treatment
+    return treatment.numerics is Numerics.QUANTIZED, treatment.compiles, -one.forecast.speedup
 
 
 def with_dose(plan: Plan, dose: Dose) -> Plan:

@@ -17,7 +17,7 @@ from gobrrr.treat.compiling import (
     kernels_timed_behind_a_head_start,
 )
 from gobrrr.treat.edit import Edit
-from gobrrr.treat.fusing import compiled_host_s, fit_to_compile, is_compiled
+from gobrrr.treat.fusing import compiled_host_s, fit_to_compile, seen_by_compilers
 from gobrrr.treat.one_row import queries_spelled_out, rows_spelled_out
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
@@ -58,20 +58,26 @@ many are as far as it was measured: on an H200 a token then took 1.245 ms, and 1
 class CompileTuned:
     def sites(self, chart: Chart) -> tuple[str, ...]:
         fit_to_compile(chart)
-        narrow_s = sum(one.seconds for one in chart.kernels(is_narrow))
+        seen = seen_by_compilers(chart)
+        narrow_s = sum(one.seconds for one in chart.kernels(lambda op: is_narrow(op) and seen(op)))
         if narrow_s < NARROW_SHARE * chart.case.busy_s:
             raise Unfit("few of its products have one row")
         return whole_or_models(chart)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
-        """All kernels near the fused floor: nothing is left to a library. On a CPU they are one function."""
-        ops = [op for op in chart.ops if is_compiled(op)]
-        kernels = len(chart.fused_groups(is_compiled)) if chart.is_cuda else 1
-        floor_s = (chart.case.fused.seconds if chart.case.fused is not None else None) or 0.0
-        most_s = max(0.0, chart.case.busy_s - floor_s)
-        host_s = compiled_host_s(chart, ops, kernels=kernels, calls=len(sites))
-        likely_s = max(0.0, chart.case.busy_s - floor_s / REACHED**2)
-        return chart.forecast(device_s=likely_s, host_s=host_s, most_device_s=most_s)
+        """All kernels near the fused floor: nothing is left to a library. On a CPU they are one function. At most the
+        compulsory floor, where weights are still in the cache from the step before.
+        """
+        seen = seen_by_compilers(chart)
+        groups = chart.fused_groups(seen)
+        kernels = len(groups) if chart.is_cuda else 1
+        host_s = compiled_host_s(chart, [op for op in chart.ops if seen(op)], kernels=kernels, calls=len(sites))
+        floor_s = sum(one.seconds or 0.0 for one in groups)
+        took_s = chart.case.busy_s - sum(one.seconds for one in chart.kernels(lambda op: not seen(op)))
+        least_s = min(floor_s, chart.compulsory_s)
+        return chart.forecast(
+            device_s=max(0.0, took_s - floor_s / REACHED**2), host_s=host_s, most_device_s=max(0.0, took_s - least_s)
+        )
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         calls = eager_attention(subject) if sites == WHOLE else None

@@ -1,7 +1,4 @@
-"""Linear layers in int8 on a CPU: weights quantized once, activations as they come.
-
-Instead of a compiler: torch.compile leaves a function alone that computes with such weights.
-"""
+"""Linear layers in int8 on a CPU: weights quantized once, activations as they come."""
 
 import warnings
 from collections.abc import Iterator
@@ -25,7 +22,6 @@ LIKELY, MOST = 0.4, 0.75
     "int8-dynamic",
     "int8 products, activations quantized as they come",
     stage=Stage.PRECISION,
-    group="fusion",
     numerics=Numerics.QUANTIZED,
     allow="int8",
     inference=True,

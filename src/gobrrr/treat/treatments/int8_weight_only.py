@@ -54,11 +54,11 @@ class Int8WeightOnly:
         Generated kernels do not always say whose product they compute: then bytes at the memory's rate.
         """
         kernels = chart.products_of(sites)
+        if not kernels:
+            saved_s = _unread_s(chart, sites)
+            return chart.forecast(device_s=REACHED * saved_s, most_device_s=saved_s)
         floors_s = sum(one.floor.seconds * _saved(chart, one) for one in kernels if one.floor is not None)
         most_s = sum(one.seconds * _saved(chart, one) for one in kernels)
-        if not kernels and (rate := chart.exam.ceilings.dram_bytes_per_s) is not None:
-            weights = [max(op.inputs, key=lambda ref: ref.numel) for op in filter(multiplying_for(sites), chart.ops)]
-            most_s = floors_s = sum(ref.numel * (ref.item_bytes - 1) for ref in weights) / rate
         return chart.forecast(device_s=REACHED * floors_s, most_device_s=most_s)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
@@ -90,6 +90,18 @@ def is_wide(module: object) -> bool:
     from torch.nn import Linear
 
     return type(module) is Linear and module.weight.is_floating_point() and module.weight.itemsize > 1
+
+
+def _unread_s(chart: Chart, sites: tuple[str, ...]) -> float:
+    """For the bytes of these weights that are not read any more; of a step that finds them in a cache as large a part
+    of its time.
+    """
+    rate = chart.exam.ceilings.dram_bytes_per_s
+    weights = [max(op.inputs, key=lambda ref: ref.numel) for op in filter(multiplying_for(sites), chart.ops)]
+    if rate is None or not weights:
+        return 0.0
+    unread = sum(ref.numel * (ref.item_bytes - 1) for ref in weights)
+    return min(unread / rate, unread / sum(ref.numel * ref.item_bytes for ref in weights) * chart.case.busy_s)
 
 
 def _saved(chart: Chart, product: Attributed) -> float:
