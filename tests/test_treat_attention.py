@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from gobrrr.treat.attention import attention_nodes, made_one_call, masks_named, read_in_place
 from gobrrr.treat.compiling import (
+    FOR_CPUS,
     REPETITIONS,
     AttentionCall,
     _shortest_ms,
@@ -20,6 +21,7 @@ from gobrrr.treat.compiling import (
     kernels_timed_behind_a_head_start,
 )
 from gobrrr.treat.one_row import queries_spelled_out, rows_spelled_out
+from gobrrr.treat.treatments import compile_tuned
 from gobrrr.treat.treatments.compile_tuned import FEW_KEYS, tuned
 
 
@@ -162,7 +164,7 @@ def test_a_size_that_only_the_data_tell_is_asked_nothing():
 
 
 @pytest.mark.parametrize(("keys", "split"), [(FEW_KEYS, False), (FEW_KEYS + 1, True), (0, True)])
-def test_a_sum_over_few_keys_stays_one_kernel(keys, split):
+def test_on_a_gpu_a_sum_over_few_keys_stays_one_kernel(keys, split, monkeypatch):
     def attends(q, k):
         return functional.scaled_dot_product_attention(q, k, k) if keys else q + k
 
@@ -170,7 +172,11 @@ def test_a_sum_over_few_keys_stays_one_kernel(keys, split):
     backend = eager_after(lambda graph: options.append(tuned(graph)))
     torch.compile(attends, backend=backend)(torch.randn(1, 1, 1, 8), torch.randn(1, 1, keys or 1, 8))
     torch.compiler.reset()
-    assert options[0]["split_reductions"] is split
+    assert options == [FOR_CPUS]
+    monkeypatch.setattr(compile_tuned, "is_for_gpus", lambda _graph: True)
+    torch.compile(attends, backend=backend)(torch.randn(1, 1, 1, 8), torch.randn(1, 1, keys or 1, 8))
+    torch.compiler.reset()
+    assert options[1]["split_reductions"] is split
 
 
 @pytest.mark.parametrize("backend", ["inductor", "ours"])
