@@ -237,7 +237,7 @@ def test_attention_that_is_one_call_is_not_rewritten_whatever_torch_computes_it_
         def forward(self, x):
             return self.called((x @ x.mT).softmax(-1) @ x)
 
-    with pytest.warns(DeprecationWarning, match="torch.jit"):
+    with pytest.warns((DeprecationWarning, FutureWarning), match="torch.jit"):
         script = torch.jit.trace(Called(), torch.randn(1, 2, 4, 8))
     found = subject(Workload(torch.nn.Sequential(Called(), Spelled(), Both(), script), torch.randn(1, 2, 4, 8)))
     assert calling_attention(found) >= {"model:0", "model:2.called"}

@@ -39,6 +39,7 @@ ITEM_BYTES: Mapping[str, float] = MappingProxyType(
         "uint8": 1,
         "bool": 1,
         "complex32": 4,
+        "bcomplex32": 4,
         "complex64": 8,
         "complex128": 16,
     }
@@ -79,6 +80,7 @@ _SPELLINGS: Mapping[str, str] = MappingProxyType(
         "short unsigned int": "uint16",
         "unsigned char": "uint8",
         "c10::complex<c10::Half>": "complex32",
+        "c10::complex<c10::BFloat16>": "bcomplex32",
         "c10::complex<float>": "complex64",
         "c10::complex<double>": "complex128",
         # Narrower integers are promises about the value: torch stores each in a byte of its own.

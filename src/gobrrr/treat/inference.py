@@ -100,11 +100,14 @@ class Watch:
     """Before a model is called: some set a module's mode without telling it."""
 
     def __init__(self, modules: "list[torch.nn.Module]", ends: ExitStack | None) -> None:
+        import torch
+
         self.modules, self.ends = modules, ends
+        self.leave = torch.compiler.disable(leave)  # type: ignore[no-untyped-call]
 
     def __call__(self, _model: "torch.nn.Module", _args: Any) -> None:
         if any([module.training for module in self.modules]):  # noqa: C419 (Dynamo guards on all of them)
-            leave(self.ends, CHANGES["train"])
+            self.leave(self.ends, CHANGES["train"])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Watch":
         return Watch(deepcopy(self.modules, memo), None)
