@@ -312,6 +312,21 @@ def test_a_product_of_one_row_is_written_by_its_definition_and_computes_the_same
     assert len(products) == left
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.complex128])
+def test_wider_types_and_complex_ones_keep_all_their_digits(dtype):
+    torch.manual_seed(0)
+    layer, q = torch.nn.Linear(24, 8, dtype=dtype), torch.randn(1, 2, 1, 8, dtype=torch.float64)
+    keys, x = torch.randn(1, 2, 5, 8, dtype=torch.float64), torch.randn(1, 24, dtype=dtype)
+
+    def model(x, q, keys):
+        return layer(x), functional.scaled_dot_product_attention(q, keys, keys)
+
+    torch.compiler.reset()
+    traced = torch.compile(model, backend=eager_after(queries_spelled_out, rows_spelled_out))
+    for found, right in zip(traced(x, q, keys), model(x, q, keys), strict=True):
+        torch.testing.assert_close(found, right)
+
+
 def test_under_autocast_rows_and_queries_are_left_to_it():
     """It casts what it knows by name, and a product of fp32 is one of bf16 there."""
     layer, q = torch.nn.Linear(24, 8), torch.randn(1, 2, 1, 8)

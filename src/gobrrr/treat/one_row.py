@@ -26,11 +26,17 @@ def rows_spelled_out(graph: "torch.fx.Graph") -> None:
 
 
 def row_product(input: "torch.Tensor", weight: "torch.Tensor", bias: "torch.Tensor | None" = None) -> "torch.Tensor":  # noqa: A002 (the signature of what it stands for)
-    """Summed in fp32, as a kernel has it. The row is written to memory first: else it is computed anew for every row of
-    the matrix, and arithmetic holds up what should only read.
+    """Summed in fp32 or wider, as a kernel has it. The row is written to memory first: else it is computed anew for
+    every row of the matrix, and arithmetic holds up what should only read.
     """
-    summed = (written(input).unsqueeze(-2).float() * weight.float()).sum(-1)
+    summed = (_wide(written(input).unsqueeze(-2)) * _wide(weight)).sum(-1)
     return (summed if bias is None else summed + bias).to(input.dtype)
+
+
+def _wide(tensor: "torch.Tensor") -> "torch.Tensor":
+    import torch
+
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def queries_spelled_out(graph: "torch.fx.Graph") -> None:
@@ -45,9 +51,9 @@ def queries_spelled_out(graph: "torch.fx.Graph") -> None:
 
 
 def _of_one_type(*tensors: Any) -> bool:
-    """Known, and alike, as they are not under autocast: it casts what it knows by name."""
+    """Known, real, and alike, as they are not under autocast: it casts what it knows by name."""
     types = {getattr(one, "dtype", None) for one in tensors}
-    return len(types) == 1 and None not in types
+    return len(types) == 1 and all(one is not None and one.is_floating_point for one in types)
 
 
 def _replace(graph: "torch.fx.Graph", node: "torch.fx.Node", function: Callable[..., Any]) -> None:
@@ -70,7 +76,8 @@ def spelled_out(
     scale: float | None = None,
     **_gqa: Any,
 ) -> "torch.Tensor":
-    """Attention of one query by its definition, in fp32 as a kernel has it; heads that share keys are a dimension.
+    """Attention of one query by its definition, in fp32 or wider as a kernel has it; heads that share keys are a
+    dimension.
 
     For one query, causal means the first key alone: torch aligns the mask at the upper left.
     """
@@ -79,8 +86,8 @@ def spelled_out(
     del dropout_p
     batch, heads, _, width = query.shape
     shared = key.shape[1]
-    grouped = query.reshape(batch, shared, heads // shared, 1, width).float()
-    keys, values = key[:, :, None].float(), value[:, :, None].float()
+    grouped = _wide(query.reshape(batch, shared, heads // shared, 1, width))
+    keys, values = _wide(key[:, :, None]), _wide(value[:, :, None])
     scores = (grouped * keys).sum(-1) * (width**-0.5 if scale is None else scale)
     if is_causal:
         scores = scores.masked_fill(torch.arange(scores.shape[-1], device=scores.device) > 0, float("-inf"))
