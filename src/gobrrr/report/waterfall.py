@@ -131,9 +131,7 @@ def _of_floor(found: Treated) -> str:
     if not floor_s:
         return ""
     if floor_s > found.treated_s:
-        return (
-            "; faster than the fused floor, in which no step finds in the cache what the one before it has left there"
-        )
+        return "; faster than the fused floor"
     return f"; at {units.percent(floor_s / found.treated_s, 0)} of the fused floor"
 
 

@@ -21,7 +21,7 @@ def rows_spelled_out(graph: "torch.fx.Graph") -> None:
         return
     for node in graph.find_nodes(op="call_function", target=torch.nn.functional.linear):
         row, matrix = (known(argument(node, place, name)) for place, name in ((0, "input"), (1, "weight")))
-        if _of_one_type(row, matrix, known(node)) and row.numel() == row.shape[-1]:
+        if _of_one_type(row, matrix, known(node)) and matrix.dim() == 2 and row.numel() == row.shape[-1]:
             _replace(graph, node, row_product)
 
 

@@ -55,8 +55,8 @@ class Int8WeightOnly:
         """
         kernels = chart.products_of(sites)
         if not kernels:
-            saved_s = _unread_s(chart, sites)
-            return chart.forecast(device_s=REACHED * saved_s, most_device_s=saved_s)
+            likely_s, most_s = _unread_s(chart, sites)
+            return chart.forecast(device_s=REACHED * likely_s, most_device_s=most_s)
         floors_s = sum(one.floor.seconds * _saved(chart, one) for one in kernels if one.floor is not None)
         most_s = sum(one.seconds * _saved(chart, one) for one in kernels)
         return chart.forecast(device_s=REACHED * floors_s, most_device_s=most_s)
@@ -92,16 +92,18 @@ def is_wide(module: object) -> bool:
     return type(module) is Linear and module.weight.is_floating_point() and module.weight.itemsize > 1
 
 
-def _unread_s(chart: Chart, sites: tuple[str, ...]) -> float:
-    """For the bytes of these weights that are not read any more; of a step that finds them in a cache as large a part
-    of its time.
+def _unread_s(chart: Chart, sites: tuple[str, ...]) -> tuple[float, float]:
+    """For the bytes of these weights that are not read any more, at the memory's rate, and at most: as large a part of
+    all that the device takes.
     """
     rate = chart.exam.ceilings.dram_bytes_per_s
-    weights = [max(op.inputs, key=lambda ref: ref.numel) for op in filter(multiplying_for(sites), chart.ops)]
-    if rate is None or not weights:
-        return 0.0
+    products = [op for op in filter(multiplying_for(sites), chart.ops) if op.inputs]
+    weights = [max(op.inputs, key=lambda ref: ref.numel) for op in products]
     unread = sum(ref.numel * (ref.item_bytes - 1) for ref in weights)
-    return min(unread / rate, unread / sum(ref.numel * ref.item_bytes for ref in weights) * chart.case.busy_s)
+    if not unread:
+        return 0.0, 0.0
+    most_s = unread / sum(ref.numel * ref.item_bytes for ref in weights) * chart.case.busy_s
+    return most_s if rate is None else min(unread / rate, most_s), most_s
 
 
 def _saved(chart: Chart, product: Attributed) -> float:
