@@ -193,6 +193,13 @@ def test_where_generated_kernels_do_not_say_whose_product_they_compute_int8_prom
     assert kind.forecast(Chart(cached, told.subject), sites).high < 2
 
 
+def test_both_ways_to_multiply_in_int8_are_weighed_where_kernels_are_nameless_and_exclude_each_other():
+    told, dynamic = known("llama_decode"), TREATMENTS["int8-dynamic"]
+    nameless = replace(told.exam, kernels=tuple(replace(one, fused_from=None) for one in told.exam.kernels))
+    assert dynamic.kind.forecast(Chart(nameless, told.subject), ()).high > dynamic.kind.forecast(told, ()).high > 1
+    assert dynamic.group == TREATMENTS["int8-weight-only"].group == "int8"
+
+
 def test_on_a_cpu_a_generated_step_is_one_function_that_the_host_asks_for_once():
     on_cuda, on_cpu = (chart("llama_decode", device=device) for device in ("cuda:0", "cpu"))
     kernels = len(on_cuda.fused_groups(lambda op: op.phase is not Phase.OPTIMIZER))

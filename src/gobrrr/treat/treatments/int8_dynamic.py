@@ -22,6 +22,7 @@ LIKELY, MOST = 0.4, 0.75
     "int8-dynamic",
     "int8 products, activations quantized as they come",
     stage=Stage.PRECISION,
+    group="int8",
     numerics=Numerics.QUANTIZED,
     allow="int8",
     inference=True,
@@ -44,8 +45,10 @@ class Int8Dynamic:
         return found
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
+        """Generated kernels do not always say that they multiply: then all of them may."""
         del sites
-        took_s = sum(one.seconds for one in chart.kernels(lambda op: op.cls is OpClass.CONTRACTION))
+        named_s = sum(one.seconds for one in chart.kernels(lambda op: op.cls is OpClass.CONTRACTION))
+        took_s = named_s or chart.case.busy_s
         return chart.forecast(device_s=LIKELY * took_s, most_device_s=MOST * took_s)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:

@@ -26,6 +26,7 @@ GENERATES = "compile-tuned"
     "int8-weight-only",
     "weights in int8, widened as they are read",
     stage=Stage.STRUCTURE,
+    group="int8",
     numerics=Numerics.QUANTIZED,
     allow="int8",
     compiles=True,
