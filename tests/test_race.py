@@ -38,5 +38,23 @@ def test_the_ratio_is_that_of_the_steps_whichever_is_quicker(before_s, after_s):
     device = FakeDevice()
     found = raced(device, device.enqueuing(before_s, 0), device.enqueuing(after_s, 0))
     assert found.comparison.speedup == pytest.approx(before_s / after_s)
-    assert found.is_fair
+    assert found.apart == 1
     assert found.is_won == (before_s / after_s > 1.01)
+
+
+@pytest.mark.parametrize(("last_s", "apart"), [(1.0, 1), (1.005, 1), (1.03, 1.03), (1 / 1.03, 1.03), (1.5, 1.5)])
+def test_the_interval_is_wider_by_as_much_as_the_untreated_step_lies_from_itself(last_s, apart):
+    blocks = 6
+    found = Race(((1.0, last_s),) * blocks, ((0.2, 0.2),) * blocks)
+    speedup = (1 + last_s) / 0.4
+    assert found.apart == pytest.approx(apart)
+    assert found.comparison.speedup == pytest.approx(speedup)
+    assert found.comparison.interval.low == pytest.approx(speedup / apart)
+    assert found.comparison.interval.high == pytest.approx(speedup * apart)
+    assert found.is_won, "five times as fast is no doubt of a few percent"
+
+
+def test_what_helps_by_less_than_the_untreated_step_lies_from_itself_is_not_decided():
+    found = Race(((1.0, 1.05),) * 6, ((1.0, 1.0),) * 6)
+    assert not found.is_won
+    assert found.is_open

@@ -327,6 +327,17 @@ def test_wider_types_and_complex_ones_keep_all_their_digits(dtype):
         torch.testing.assert_close(found, right)
 
 
+def test_one_query_for_each_of_many_that_share_their_keys_is_left_to_torch():
+    query, keys = torch.randn(3, 2, 1, 8), torch.randn(1, 2, 5, 8)
+
+    def model(query, keys):
+        return functional.scaled_dot_product_attention(query, keys, keys)
+
+    torch.compiler.reset()
+    traced = torch.compile(model, backend=eager_after(queries_spelled_out))
+    torch.testing.assert_close(traced(query, keys), model(query, keys))
+
+
 def test_under_autocast_rows_and_queries_are_left_to_it():
     """It casts what it knows by name, and a product of fp32 is one of bf16 there."""
     layer, q = torch.nn.Linear(24, 8), torch.randn(1, 2, 1, 8)

@@ -13,10 +13,11 @@ from gobrrr import schema
 from gobrrr.exam import Exam
 from gobrrr.predict.host import COMPILED
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.fusing import compiled_host_s, fused_forecast
+from gobrrr.treat.fusing import compiled_host_s, fused_forecast, seen_by_compilers
 from gobrrr.treat.search import graphed_exam
 from gobrrr.treat.treatment import TREATMENTS, Dose, Forecast, Unfit
-from gobrrr.work.op import OpClass, Phase
+from gobrrr.treat.treatments.compile_tuned import is_narrow
+from gobrrr.work.op import OpClass, Phase, TensorRef
 
 EXAMS = Path(__file__).parent / "data" / "exams"
 
@@ -193,6 +194,30 @@ def test_where_generated_kernels_do_not_say_whose_product_they_compute_int8_prom
     assert kind.forecast(Chart(cached, told.subject), sites).high < 2
 
 
+def test_int8_promises_the_bytes_of_nameless_products_beside_those_that_are_named():
+    told, kind = known("llama_decode"), TREATMENTS["int8-weight-only"].kind
+    sites = tuple(name for group in projections() for name in group.split("+"))
+    is_mlp = {place for place, op in enumerate(told.ops) if ".mlp." in op.module}
+    half = tuple(
+        replace(one, fused_from=None) if is_mlp.intersection(one.fused_from or ()) else one for one in told.exam.kernels
+    )
+    named, some = (
+        kind.forecast(Chart(exam, told.subject), sites) for exam in (told.exam, replace(told.exam, kernels=half))
+    )
+    assert some.speedup == pytest.approx(named.speedup, rel=0.02)
+
+
+def test_what_merged_layers_ask_for_several_times_is_promised_once():
+    told, kind = known("llama_decode"), TREATMENTS["int8-weight-only"].kind
+    kernels = tuple(replace(one, fused_from=None) for one in told.exam.kernels)
+    thrice = replace(told.exam.program, ops=told.ops * 3)
+    once, again = (
+        kind.forecast(Chart(replace(told.exam, kernels=kernels, program=program), told.subject), projections(2))
+        for program in (told.exam.program, thrice)
+    )
+    assert once == again
+
+
 def test_both_ways_to_multiply_in_int8_are_weighed_where_kernels_are_nameless_and_exclude_each_other():
     told, dynamic = known("llama_decode"), TREATMENTS["int8-dynamic"]
     nameless = replace(told.exam, kernels=tuple(replace(one, fused_from=None) for one in told.exam.kernels))
@@ -207,7 +232,63 @@ def test_on_a_cpu_a_generated_step_is_one_function_that_the_host_asks_for_once()
     saved_s = [compiled_host_s(on_cuda, ops, kernels=number, calls=1) for number in (1, kernels)]
     assert saved_s[0] - saved_s[1] == pytest.approx((kernels - 1) * COMPILED * on_cuda.case.dispatch_s)
     tuned = TREATMENTS["compile-tuned"].kind
-    assert tuned.forecast(on_cpu, ("step",)).speedup >= tuned.forecast(on_cuda, ("step",)).speedup > 1
+    steps_s = (1.0,)
+    waiting = [  # for the host alone, as good as
+        Chart(replace(one.exam, window_step_s=steps_s, serial=True), one.subject) for one in (on_cpu, on_cuda)
+    ]
+    assert tuned.forecast(waiting[0], ("step",)).speedup > tuned.forecast(waiting[1], ("step",)).speedup > 1
+
+
+def test_generated_products_are_bound_by_the_compulsory_floor_where_weights_may_still_be_in_the_cache():
+    told, tuned = known("llama_decode"), TREATMENTS["compile-tuned"].kind
+    cached = replace(told.exam.ceilings, cache_bytes=1 << 40)
+    roomy = Chart(replace(told.exam, ceilings=cached), told.subject)
+    floor_s = sum(one.seconds for one in told.fused_groups(lambda _: True))
+    assert 1 < tuned.forecast(told, ("step",)).high <= told.exam.step_s / floor_s
+    assert tuned.forecast(roomy, ("step",)).high > told.exam.step_s / floor_s
+
+
+def test_beside_recurrent_layers_generated_products_are_bound_by_their_own_compulsory_floor():
+    told, tuned = known("llama_decode"), TREATMENTS["compile-tuned"].kind
+    paths = {op.module.partition(".")[2] for op in told.ops}
+    recurrent = chart(
+        "llama_decode",
+        modules=lambda: [(f"model:{path}", torch.nn.GRU(2, 2)) for path in paths if ".layers.3." not in f".{path}."],
+    )
+    seen = seen_by_compilers(recurrent)
+    own_s, floor_s = recurrent.compulsory_s(seen), sum(one.seconds for one in recurrent.fused_groups(seen))
+    assert 0 < own_s < floor_s < told.compulsory_s(lambda _: True)
+    took_s = told.case.busy_s - sum(one.seconds for one in told.kernels(lambda op: not seen(op)))
+    step_s, found = told.exam.step_s, tuned.forecast(recurrent, ("step",))
+    assert found.high == pytest.approx(step_s / (step_s - (took_s - own_s)), rel=1e-3)
+
+
+def test_the_compulsory_floor_of_a_part_is_that_of_its_own_weights():
+    told = known("llama_decode")
+    whole_s, layer_s, none_s = (
+        told.compulsory_s(inside) for inside in (lambda _: True, lambda op: ".layers.3." in op.module, lambda _: False)
+    )
+    assert none_s == 0
+    assert layer_s < whole_s / 10
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "narrow"),
+    [
+        ("aten::addmm", (1, 1000), True),
+        ("aten::mm", (1, 1, 8), True),
+        ("aten::mm", (1, 1), True),
+        ("aten::mm", (1000, 1), False),
+        ("aten::convolution", (1, 1000, 1, 1), False),
+        ("aten::bmm", (8, 1, 64), False),
+        ("aten::_scaled_dot_product_flash_attention", (2, 8, 1, 64), True),
+        ("aten::_scaled_dot_product_flash_attention", (2, 8, 4, 64), False),
+        ("aten::dot", (), False),
+    ],
+)
+def test_products_of_one_row_and_attention_of_one_query_are_generated(name, shape, narrow):
+    outputs = (TensorRef(0, 0, shape, (0,) * len(shape), "bf16"),)
+    assert is_narrow(SimpleNamespace(cls=OpClass.CONTRACTION, name=name, outputs=outputs)) == narrow
 
 
 def test_below_a_graph_the_host_has_nothing_to_give():

@@ -46,6 +46,14 @@ def test_nearer_to_the_truth_than_eager_passes_however_far_from_eager():
     assert judged(eager, exact.float(), exact).passed
 
 
+def test_a_step_in_fp64_may_not_be_computed_in_fp32_and_may_be_summed_in_another_order():
+    exact = torch.randn(1000, dtype=torch.float64)
+    assert judged(exact, exact * (1 + 1e-12), exact).passed
+    assert not judged(exact, exact.float().double(), exact).passed
+    rounded = exact.float().double()
+    assert judged(rounded, rounded * (1 + 1e-6), exact).passed, "fp64 in the end alone"
+
+
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
 def test_what_is_not_finite_never_passes(wrong):
     eager = torch.randn(1000)

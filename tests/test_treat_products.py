@@ -157,6 +157,14 @@ def test_an_int8_product_is_off_by_half_a_step_of_its_scale(rows, dtype):
     assert ((found - right).abs() <= 0.5 * step * x.double().abs().sum(-1, keepdim=True) + rounding).all()
 
 
+def test_an_int8_product_of_large_numbers_stays_finite_in_fp16():
+    """Weights of a hundredth and inputs of a hundred: what is summed before it is scaled is 127 hundred each."""
+    layer, x = nn.Linear(32, 12, bias=False).half(), torch.full((1, 32), 100.0).half()
+    nn.init.constant_(layer.weight, 0.01)
+    with torch.no_grad():
+        torch.testing.assert_close(quantized(product_of(layer))(x), layer(x))
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_int8_and_merging_go_together_in_either_order(order):
     found = subject(llama())
@@ -228,6 +236,11 @@ def cast_each_time(x, w):
     return functional.linear(x.double(), w.to(torch.float64)) + functional.linear(x.double(), w.to(torch.float64))
 
 
+def widened_each_time(x, w):
+    narrow, scale = w.to(torch.int8), w.abs().amax(1, keepdim=True)
+    return functional.linear(x, (narrow * scale).to(x.dtype)) + functional.linear(x, (narrow * scale).to(x.dtype))
+
+
 def other_weight(x, w):
     return functional.linear(x, w) + functional.linear(x, w * 2)
 
@@ -261,6 +274,7 @@ def in_another_precision(x, w):
     [
         (plain, 1),
         (cast_each_time, 2),
+        (widened_each_time, 1),
         (other_weight, 2),
         (written_between, 2),
         (set_between, 2),

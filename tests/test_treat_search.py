@@ -4,27 +4,24 @@ import math
 import random
 import signal
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
-from gobrrr import schema
 from gobrrr.errors import Missing
-from gobrrr.exam import Exam
 from gobrrr.stats import Comparison, Interval, Sample
 from gobrrr.timing.steady import StepEffort
 from gobrrr.treat.edit import Edit, item
 from gobrrr.treat.search import Search
 from gobrrr.treat.subject import examined_subject
-from gobrrr.treat.treating import Final, _compulsory_floor_s, _confirmed, _final, _fused_floor_s
-from gobrrr.treat.treatment import TREATMENTS, Dose, Forecast, Numerics, Stage, Treatment, Unfit
+from gobrrr.treat.treating import Final, _confirmed, _final
+from gobrrr.treat.treatment import Forecast, Numerics, Stage, Treatment, Unfit
 from gobrrr.treat.trial import Bench
 from gobrrr.treat.verify import truth
 from test_exam import exam
 
-SLOW_MATH = Path(__file__).parent / "data" / "patients" / "h200" / "B301-slow_math-sick.json.gz"
 EFFORT = StepEffort(warmup_steps=6, warmup_s=100, window_s=1, window_steps=1, windows=10, budget_s=1000)
 
 
@@ -125,7 +122,8 @@ def search_of(
 ) -> Search:
     step = ward.step
     subject = examined_subject(step, step, "cpu")
-    bench = Bench(subject, ward.clock, EFFORT, truth(subject), rehearse, lambda _: floor_s, say=say)
+    floors = SimpleNamespace(violated_s=lambda _, step_s: floor_s if floor_s and step_s < floor_s else None)
+    bench = Bench(subject, ward.clock, EFFORT, truth(subject), rehearse, floors, say=say)
     looked_at = exam(step_s=1.0, host_s=0.5)
 
     def look():
@@ -512,14 +510,3 @@ def test_what_could_not_be_examined_is_unseen_and_the_search_goes_on():
     assert names(search.kept) == ["good", "other"]
     assert search.unseen
     assert "good could not be examined" in search.warnings[0]
-
-
-def test_floors_are_those_of_the_precision_that_is_kept():
-    """Half as wide, a step of products has less to do; in weights of a byte nobody knows how much less."""
-    looked_at = schema.read(Exam, SLOW_MATH)
-    as_it_came, half, quantized = (
-        tuple(Dose(TREATMENTS[name], ()) for name in names) for names in ((), ("bf16-autocast",), ("int8-weight-only",))
-    )
-    for floor_s in (_compulsory_floor_s, _fused_floor_s):
-        assert floor_s(looked_at, half) < 0.5 * floor_s(looked_at, as_it_came)
-        assert floor_s(looked_at, quantized) is None

@@ -220,6 +220,20 @@ def test_attention_of_one_query_spelled_out_is_attention(heads, masked):
     torch.testing.assert_close(spelled_out(query, key, value, **options), expected)
 
 
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32])
+def test_a_query_whose_keys_are_all_masked_finds_nothing(kind):
+    from gobrrr.treat.one_row import spelled_out
+
+    query, key = torch.randn(2, 4, 1, 8), torch.randn(2, 2, 6, 8)
+    seen = torch.tensor([[True] * 6, [False] * 6])[:, None, None]
+    mask = seen if kind == torch.bool else torch.zeros(seen.shape).masked_fill(~seen, float("-inf"))
+    found = spelled_out(query, key, key, attn_mask=mask, enable_gqa=True)
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, key, attn_mask=mask, enable_gqa=True)
+    torch.testing.assert_close(found, expected)
+    assert found[0].any()
+    assert not found[1].any()
+
+
 def test_attention_that_is_one_call_is_not_rewritten_whatever_torch_computes_it_by():
     class Called(torch.nn.Module):
         def forward(self, x):

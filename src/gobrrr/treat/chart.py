@@ -1,7 +1,7 @@
 """A Chart: what is known of a subject when a treatment is weighed: its Exam, the diagnosis, and what it is made of."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gobrrr.diagnose.attribute import Attributed, attribute, queued_gaps_s
@@ -52,11 +52,13 @@ class Chart:
     def ops(self) -> tuple[Op, ...]:
         return () if self.exam.program is None else self.exam.program.ops
 
-    @property
-    def compulsory_s(self) -> float:
-        """Below which nothing honest is; 0 where nobody knows."""
+    def compulsory_s(self, inside: Callable[[Op], bool]) -> float:
+        """Of the ops inside, below which nothing honest is; 0 where nobody knows."""
         program = self.exam.program
-        return 0.0 if program is None else compulsory_floor(program, self.exam.ceilings).seconds or 0.0
+        if program is None:
+            return 0.0
+        part = replace(program, ops=tuple(filter(inside, program.ops)))
+        return compulsory_floor(part, self.exam.ceilings).seconds or 0.0
 
     @property
     def trains(self) -> bool:

@@ -53,7 +53,10 @@ def compiled_host_s(chart: Chart, ops: Sequence[Op], *, kernels: int, calls: int
 
 
 def seen_by_compilers(chart: Chart, inside: Callable[[Op], bool] = is_compiled) -> Callable[[Op], bool]:
-    """Whether an op is: torch.compile looks into recurrent layers by no means, unless its `allow_rnn` is set."""
+    """Whether an op is: torch.compile looks into recurrent layers by no means, unless its `allow_rnn` is set.
+
+    Whether it compiles the function that calls one is another matter: torch 2.13 does not, 2.15 does.
+    """
     from torch.nn import RNNBase
 
     recurrent = {site.partition(":")[2] for site, module in chart.subject.modules() if isinstance(module, RNNBase)}

@@ -31,6 +31,9 @@ SLACK, MOST_SLACK = 2e-5, 1e-4
 """Of what is made, or of a change: an error nobody needs to explain in fp32, where eager happens to be exact. One less
 a decay of 0.999, as fused optimizers compute it on a GPU, is off by 1.3e-5. TF32 is off by several times the most.
 """
+DOUBLE = 1e-5
+"""Of a slack, what is left of it for what was computed in fp64: room for another order of sums, and none for fp32."""
+
 FRAGILE = 120
 """Times what eager is usually off by, up to the most. Compiled for a CPU, gradients below a batch normalization are off
 by half of that, where eager's are by a millionth; one GELU for another by as much, where eager's are by a fifth of it.
@@ -222,6 +225,8 @@ class Error:
     """By how much the sizes of the whole tensors differ, over the root of their elements' number."""
     change: float | None
     """What the step does to it; None of what it makes."""
+    is_double: bool
+    """It is fp64, and not only in the end."""
     is_known: bool
     """Eager does that in the right direction."""
     is_lost: bool
@@ -248,6 +253,7 @@ class Error:
             if math.isfinite(right.norm)
             else 0.0,
             change=change,
+            is_double=base.dtype == "float64" and right is truth and eagers <= DOUBLE * SLACK * size,
             is_known=is_known,
             is_lost=is_known and was is not None and _is_lost(seen.values - was, right.values - was),
         )
@@ -260,7 +266,8 @@ class Error:
             return max(ALLOWED[allowed] * usual.times * max(self.size, usual.size), self._moved_by_chance(usual))
         others = usual.eagers if self.is_noise else usual.share * self.size
         size = self.size if self.change is None else self.change
-        slack = usual.slack * (max(size, usual.measure) if usual.is_zero else size)
+        slack = (DOUBLE if self.is_double else 1.0) * usual.slack
+        slack *= max(size, usual.measure) if usual.is_zero else size
         return self.factor * max(self.eagers, others, self.rounding) + slack
 
     @property

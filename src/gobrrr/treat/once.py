@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
-SHARED = ("linear", "to")
+SHARED = ("linear", "mul", "to")
+"""Products, and what they make of a weight that is int8."""
 
 IN_PLACE = (
     "setitem",

@@ -42,8 +42,10 @@ def _wide(tensor: "torch.Tensor") -> "torch.Tensor":
 def queries_spelled_out(graph: "torch.fx.Graph") -> None:
     """For one query a flash kernel has nothing to keep on the chip; spelled out, its parts fuse with what is around."""
     for node in attention_nodes(graph):
-        query = known(argument(node, 0, "query"))
-        if not _of_one_type(query, known(node)) or query.dim() != 4 or query.shape[-2] != 1:
+        query, key, value = (known(argument(node, place, name)) for place, name in enumerate(("query", "key", "value")))
+        if not _of_one_type(query, key, value, known(node)) or query.dim() != 4 or query.shape[-2] != 1:
+            continue
+        if not query.shape[0] == key.shape[0] == value.shape[0] or key.shape[1] != value.shape[1]:
             continue
         if argument(node, 4, "dropout_p", 0.0):
             continue
@@ -79,7 +81,8 @@ def spelled_out(
     """Attention of one query by its definition, in fp32 or wider as a kernel has it; heads that share keys are a
     dimension.
 
-    For one query, causal means the first key alone: torch aligns the mask at the upper left.
+    For one query, causal means the first key alone: torch aligns the mask at the upper left. A query whose keys are all
+    masked finds nothing: zeros, as torch has it.
     """
     import torch
 
@@ -94,6 +97,7 @@ def spelled_out(
     if attn_mask is not None:
         spread = attn_mask.expand(batch, heads, 1, attn_mask.shape[-1]).reshape(batch, shared, heads // shared, -1)
         scores = scores.masked_fill(~spread, float("-inf")) if spread.dtype == torch.bool else scores + spread
-    weights = scores.softmax(-1)
-    found = (weights[..., None] * values).sum(-2)
+    found = (scores.softmax(-1)[..., None] * values).sum(-2)
+    if attn_mask is not None:
+        found = found.masked_fill((scores == float("-inf")).all(-1)[..., None], 0.0)
     return found.reshape(batch, heads, 1, value.shape[-1]).to(query.dtype)

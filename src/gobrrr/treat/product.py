@@ -20,16 +20,15 @@ class Product:
     weight: "torch.Tensor"
     bias: "torch.Tensor | None"
     scale: "torch.Tensor | None" = None
-    """Of each output, where the weight is int8."""
+    """Of each output, in a column, where the weight is int8."""
 
     def __call__(self, input: "torch.Tensor") -> "torch.Tensor":  # noqa: A002 (torch's name)
         from torch.nn.functional import linear
 
         if self.scale is None:
             return linear(input, self.weight, self.bias)
-        y = linear(input, self.weight.to(input.dtype))
-        scaled = y * self.scale
-        return (scaled if self.bias is None else scaled + self.bias).to(y.dtype)
+        # Scaled before it is summed: a sum of products with numbers up to 127 may be too large for fp16.
+        return linear(input, (self.weight * self.scale).to(input.dtype), self.bias)
 
 
 @dataclass(frozen=True)
@@ -73,5 +72,5 @@ def quantized(product: Product) -> Product:
     import torch
 
     weight = product.weight.detach().float()
-    scale = weight.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny) / INT8
-    return Product((weight / scale[:, None]).round().to(torch.int8), product.bias, scale)
+    scale = weight.abs().amax(1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny) / INT8
+    return Product((weight / scale).round().to(torch.int8), product.bias, scale)

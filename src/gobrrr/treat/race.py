@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gobrrr.stats import Comparison, Sample, compare
+from gobrrr.stats import Comparison, Interval, Sample, compare
 from gobrrr.timing.clock import Clock
 from gobrrr.timing.steady import StepEffort, timed, warm_up, window_steps
 from gobrrr.workload import Step
@@ -20,7 +20,7 @@ WORTH = 1.01
 """The low end of the interval has to exceed this for a treatment to be kept."""
 
 CONTROL = 0.01
-"""How far the untreated step may lie from itself: a machine that cannot tell A from A cannot tell A from B."""
+"""How far the untreated step may lie from itself: a machine that cannot tell A from A by more cannot tell A from B."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,18 @@ class Race:
 
     @property
     def comparison(self) -> Comparison:
-        return compare([sum(pair) for pair in self.before_s], [sum(pair) for pair in self.after_s])
+        """With an interval that is wider by as much as the untreated step lies from itself."""
+        found, apart = compare([sum(pair) for pair in self.before_s], [sum(pair) for pair in self.after_s]), self.apart
+        return Comparison(found.speedup, Interval(found.interval.low / apart, found.interval.high * apart))
 
     @property
-    def control(self) -> Comparison:
-        """The untreated step against itself, at the two ends of each block."""
-        return compare([first for first, _ in self.before_s], [last for _, last in self.before_s])
+    def apart(self) -> float:
+        """How many times as long as at one end of the blocks the untreated step takes at the other, at the least; 1
+        where that is chance or does not matter.
+        """
+        control = compare([first for first, _ in self.before_s], [last for _, last in self.before_s]).interval
+        apart = max(control.low, 1 / control.high)
+        return apart if apart > 1 + CONTROL else 1.0
 
     @property
     def after(self) -> Sample:
@@ -52,20 +58,14 @@ class Race:
         return self.after.median
 
     @property
-    def is_fair(self) -> bool:
-        """The control holds 1, or misses it by less than matters."""
-        interval = self.control.interval
-        return interval.low - CONTROL <= 1 <= interval.high + CONTROL
-
-    @property
     def is_won(self) -> bool:
-        return self.is_fair and self.comparison.interval.low > WORTH
+        return self.comparison.interval.low > WORTH
 
     @property
     def is_open(self) -> bool:
         """Too noisy: what is not known to help may yet help by more than a little."""
         interval = self.comparison.interval
-        return not self.is_fair or (interval.low <= WORTH < interval.high and interval.width > 2 * NARROW)
+        return interval.low <= WORTH < interval.high and interval.width > 2 * NARROW
 
 
 def race(
@@ -117,4 +117,4 @@ def _goes_on(
         return False
     run = Race(tuple(before), tuple(after))
     speedup, interval = run.comparison.speedup, run.comparison.interval
-    return interval.width > 2 * max(NARROW * speedup, clear * abs(speedup - 1)) or not run.is_fair
+    return interval.width > 2 * max(NARROW * speedup, clear * abs(speedup - 1))

@@ -3,19 +3,16 @@
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from math import prod
 from typing import Any
 
-from gobrrr.diagnose.compulsory import compulsory_floor
-from gobrrr.diagnose.fusion import fused_floor
 from gobrrr.errors import UsageError
 from gobrrr.exam import Exam
-from gobrrr.examination import examine
-from gobrrr.machine import datasheets, identify
-from gobrrr.predict.cast import cast
+from gobrrr.examination import examine, needed_probes
+from gobrrr.machine import Ceilings, identify, measured
 from gobrrr.stats import Comparison, Interval, Sample
 from gobrrr.timing.clock import Clock, DeviceClock
 from gobrrr.timing.state import preserved
@@ -24,24 +21,22 @@ from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort
 from gobrrr.treat.advice import advised
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import patient_compiler
+from gobrrr.treat.floors import Floors
 from gobrrr.treat.memory import has_room_for_two, peak_bytes
 from gobrrr.treat.outcome import Advice, Kept, NotTried, Prescription, Rejected, Treated
 from gobrrr.treat.prescription import fingerprint_of, prescribed
 from gobrrr.treat.rehearsal import rehearsals
 from gobrrr.treat.search import Search, Step
 from gobrrr.treat.subject import Subject, Turn, subject_of
-from gobrrr.treat.treatment import TREATMENTS, Numerics, Plan
+from gobrrr.treat.treatment import TREATMENTS, Plan
 from gobrrr.treat.trial import RIVAL_FASTER, Bench, Say, raced
 from gobrrr.treat.verify import truth
-from gobrrr.work.program import Program
 from gobrrr.workload import blamed, stdout_spared
 
 BUDGET_S = 300.0
 
 WARM_UP = 3
 """Steps before anything is observed: they make what lives on, such as an optimizer's state."""
-
-CAST = ("tf32", "bf16", "fp16", "fp8")
 
 WAIT = 0.2
 """Of the budget, for a second process to have made the workload."""
@@ -94,8 +89,8 @@ def treat(
             known = truth(subject)
             if meanwhile:
                 rehearse((), WAIT * budget_s)  # so that it is there and at rest, or ended, before anything is raced
-            floor_s = partial(_compulsory_floor_s, exam)
-            bench = Bench(subject, clock, effort, known, rehearse, floor_s, ours.device_bytes, budget_s, say)
+            floors = Floors(exam, partial(_measured_again, exam, subject.device, say))
+            bench = Bench(subject, clock, effort, known, rehearse, floors, ours.device_bytes, budget_s, say)
             search = Search(
                 bench,
                 exam,
@@ -125,27 +120,9 @@ def _examined(subject: Subject, looked: Callable[[Callable[[], Any]], Exam]) -> 
         return looked(lambda: subject.run)
 
 
-def _program(exam: Exam, plan: Plan) -> Program | None:
-    """As treated: what was allowed makes products cheaper, and nothing else does. None where nobody can say by what."""
-    if exam.program is None or any(dose.treatment.numerics is Numerics.QUANTIZED for dose in plan):
-        return None
-    ops = exam.program.ops
-    for dose in plan:
-        if dose.treatment.allow in CAST:
-            ops = cast(ops, dose.treatment.allow)
-    return replace(exam.program, ops=ops)
-
-
-def _compulsory_floor_s(exam: Exam, plan: Plan) -> float | None:
-    program = _program(exam, plan)
-    if program is None:
-        return None
-    return compulsory_floor(program, exam.ceilings, datasheets.find(exam.ceilings.device)).seconds
-
-
-def _fused_floor_s(exam: Exam, plan: Plan) -> float | None:
-    program = _program(exam, plan)
-    return None if program is None else fused_floor(program, exam.ceilings).seconds
+def _measured_again(exam: Exam, device: str, say: Say) -> Ceilings:
+    say("  faster than the machine was measured to be: measuring that again")
+    return measured(device, only=() if exam.program is None else needed_probes(exam.program), fresh=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +208,8 @@ def _treated(search: Search, came: Admission, target: str, final: Final, spent_s
         speedup_low=final.comparison.interval.low,
         speedup_high=final.comparison.interval.high,
         predicted_speedup=predicted,
-        compulsory_floor_s=_compulsory_floor_s(exam, final.plan),
-        fused_floor_s=_fused_floor_s(exam, final.plan),
+        compulsory_floor_s=search.bench.floors.compulsory_s(final.plan),
+        fused_floor_s=search.bench.floors.fused_s(final.plan),
         memory_before_bytes=came.memory_bytes,
         memory_after_bytes=kept[-1].memory_bytes if kept else came.memory_bytes,
         spent_s=spent_s,

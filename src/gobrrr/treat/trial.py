@@ -13,6 +13,7 @@ from gobrrr.stats import Comparison
 from gobrrr.timing.clock import Clock
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import StepEffort, timed
+from gobrrr.treat.floors import Floors
 from gobrrr.treat.launched import launched
 from gobrrr.treat.memory import Pool, peak_bytes, private_pools, released
 from gobrrr.treat.numerics import Check
@@ -67,8 +68,7 @@ class Bench:
     effort: StepEffort
     truth: Truth
     rehearse: Rehearse
-    floor_s: Callable[[Plan], float | None]
-    """Nothing honest is faster than this."""
+    floors: Floors
     ours_bytes: int = 0
     """On the device, for as long as the subject is treated: the copy of what it was."""
     patience_s: float = inf
@@ -104,7 +104,7 @@ def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], became
     bench.say("  racing")
     with preserved(subject.origin):
         ran = raced(bench, turn, clear=CLEAR)
-        reason = _why_not(ran, bench.floor_s(plan), rival)
+        reason = _why_not(ran, bench.floors.violated_s(plan, ran.step_s), rival)
         if reason == NO_FASTER and _launches_the_same(subject, turn):
             reason = f"{NO_FASTER}: the same kernels run"
     if reason is not None:
@@ -142,8 +142,9 @@ def raced(bench: Bench, turn: Turn, clear: float = 0.0) -> Race:
 
 
 def _why_not(ran: Race, floor_s: float | None, rival: float) -> str | None:
+    """The floor is one that it is below."""
     won, interval = ran.comparison.speedup, ran.comparison.interval
-    if floor_s is not None and ran.step_s < floor_s:
+    if floor_s is not None:
         return (
             f"{units.seconds(ran.step_s)} is below the compulsory floor of {units.seconds(floor_s)}: "
             "work was skipped, or the clock is wrong"

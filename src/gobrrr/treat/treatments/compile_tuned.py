@@ -74,7 +74,7 @@ class CompileTuned:
         host_s = compiled_host_s(chart, [op for op in chart.ops if seen(op)], kernels=kernels, calls=len(sites))
         floor_s = sum(one.seconds or 0.0 for one in groups)
         took_s = chart.case.busy_s - sum(one.seconds for one in chart.kernels(lambda op: not seen(op)))
-        least_s = min(floor_s, chart.compulsory_s)
+        least_s = min(floor_s, chart.compulsory_s(seen))
         return chart.forecast(
             device_s=max(0.0, took_s - floor_s / REACHED**2), host_s=host_s, most_device_s=max(0.0, took_s - least_s)
         )
@@ -103,7 +103,8 @@ def _are_few(keys: Any) -> bool:
 
 
 def is_narrow(op: Op) -> bool:
-    """A product that has one row on one side: it reads a matrix and does nothing with it twice."""
-    if op.cls is not OpClass.CONTRACTION or not op.outputs:
+    """A product of one row, or attention of one query: it reads a matrix and does nothing with it twice."""
+    if op.cls is not OpClass.CONTRACTION or not op.outputs or not op.outputs[0].shape:
         return False
-    return min(op.outputs[0].shape[-2:], default=0) == 1 or op.outputs[0].numel == max(op.outputs[0].shape, default=0)
+    found = op.outputs[0]
+    return found.numel == found.shape[-1] or ("attention" in op.name and found.shape[-2:-1] == (1,))

@@ -5,7 +5,7 @@ alone. With more rows a library multiplies, for which widened weights are writte
 rows on an H200 bytes of weights are not what limits. Parameters stay as they are, beside a copy in int8.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gobrrr.diagnose.attribute import Attributed
 from gobrrr.treat.chart import Chart, multiplying_for
@@ -32,9 +32,9 @@ GENERATES = "compile-tuned"
     compiles=True,
     inference=True,
     by_hand="""
-    scale = weight.abs().amax(1) / 127  # once
-    q = (weight / scale[:, None]).round().to(torch.int8)
-    y = (x * q.to(x.dtype)).sum(-1) * scale  # compiled: a generated kernel widens q as it reads it
+    scale = weight.abs().amax(1, keepdim=True) / 127  # once
+    q = (weight / scale).round().to(torch.int8)
+    y = (x * (q * scale)).sum(-1)  # compiled: a generated kernel widens q as it reads it
     """,
 )
 class Int8WeightOnly:
@@ -52,15 +52,13 @@ class Int8WeightOnly:
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
         """Of a product of one row nearly all time is the reading of its weight, of which one byte is left.
 
-        Generated kernels do not always say whose product they compute: then bytes at the memory's rate.
+        Generated kernels do not always say whose product they compute: for such bytes at the memory's rate.
         """
         kernels = chart.products_of(sites)
-        if not kernels:
-            likely_s, most_s = _unread_s(chart, sites)
-            return chart.forecast(device_s=REACHED * likely_s, most_device_s=most_s)
         floors_s = sum(one.floor.seconds * _saved(chart, one) for one in kernels if one.floor is not None)
-        most_s = sum(one.seconds * _saved(chart, one) for one in kernels)
-        return chart.forecast(device_s=REACHED * floors_s, most_device_s=most_s)
+        named_s = sum(one.seconds * _saved(chart, one) for one in kernels)
+        nameless_s, most_s = _unread_s(chart, sites, kernels)
+        return chart.forecast(device_s=REACHED * (floors_s + nameless_s), most_device_s=named_s + most_s)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         """Layers that share a product share it in int8."""
@@ -93,17 +91,21 @@ def is_wide(module: object) -> bool:
     return type(module) is Linear and module.weight.is_floating_point() and module.weight.itemsize > 1
 
 
-def _unread_s(chart: Chart, sites: tuple[str, ...]) -> tuple[float, float]:
-    """For the bytes of these weights that are not read any more, at the memory's rate, and at most: as large a part of
-    all that the device takes.
+def _unread_s(chart: Chart, sites: tuple[str, ...], named: Sequence[Attributed]) -> tuple[float, float]:
+    """For weights of these whose product none of the named kernels computes: the bytes that are not read any more, at
+    the memory's rate, and at most as large a part of all that the device takes besides.
+
+    The same product of the same tensors, as layers that were merged ask for it, is computed once.
     """
     rate = chart.exam.ceilings.dram_bytes_per_s
-    products = [op for op in filter(multiplying_for(sites), chart.ops) if op.inputs]
-    weights = [max(op.inputs, key=lambda ref: ref.numel) for op in products]
+    is_one, claimed = multiplying_for(sites), {op for one in named for op in one.kernel.fused_from or ()}
+    products = {op.inputs for place, op in enumerate(chart.ops) if is_one(op) and op.inputs and place not in claimed}
+    weights = [max(inputs, key=lambda ref: ref.numel) for inputs in products]
     unread = sum(ref.numel * (ref.item_bytes - 1) for ref in weights)
     if not unread:
         return 0.0, 0.0
-    most_s = unread / sum(ref.numel * ref.item_bytes for ref in weights) * chart.case.busy_s
+    others_s = chart.case.busy_s - sum(one.seconds for one in named)
+    most_s = unread / sum(ref.numel * ref.item_bytes for ref in weights) * others_s
     return most_s if rate is None else min(unread / rate, most_s), most_s
 
 
