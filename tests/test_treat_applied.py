@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 
 import gobrrr
 import gobrrr.treat.treatments  # registers them
@@ -23,8 +24,9 @@ from gobrrr.treat.prescription import fingerprint_of
 from gobrrr.treat.subject import subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose
 from test_treat_prescription import FUSED, prescription
-from treating import Block, attention, images, inference, training
+from treating import Block, Signs, attention, images, inference, training
 
+COMPILED = PrescribedDose("compiled-optimizer", ("0",))
 FOLDED = PrescribedDose("conv-bn-fold", ("model:0", "model:1"))
 BF16 = PrescribedDose("bf16-autocast", ("model:",))
 INT8 = PrescribedDose("int8-dynamic", ("model:0.up", "model:1"))
@@ -291,16 +293,62 @@ def test_two_optimizers_of_a_model_are_given_as_a_list():
     assert all(one.param_groups[0]["fused"] for one in two)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_rates_can_be_scheduled_where_the_step_is_compiled(when):
+@pytest.mark.parametrize("kind", [torch.optim.RMSprop, torch.optim.NAdam, Signs])
+def test_a_compiled_optimizer_follows_rates_loads_and_its_undoing(kind):
+    """As a script sets them, in numbers."""
+    made, plain = training(optimizer=kind), training(optimizer=kind)
+    rates = iter([1e-2, 1e-2, 5e-3, 2e-3, 1e-3, 3e-3, 7e-4, 2e-4, 5e-4])
+
+    def losses() -> list[float]:
+        rate = next(rates)
+        for one in (made, plain):
+            one.optimizer.param_groups[0]["lr"] = rate
+        return [float(one.step()) for one in (made, plain)]
+
+    def agree(steps: int) -> None:
+        for _ in range(steps):
+            ours, theirs = losses()
+            assert ours == pytest.approx(theirs, rel=1e-4)
+
+    applied = gobrrr.apply(prescription(made.model, COMPILED), made.model, made.optimizer)
+    agree(5)
+    assert isinstance(made.optimizer.param_groups[0]["lr"], torch.Tensor)
+    made.optimizer.load_state_dict(copy.deepcopy(plain.optimizer.state_dict()))
+    agree(2)
+    applied.undo()
+    assert "step" not in vars(made.optimizer)
+    assert made.optimizer.param_groups[0]["lr"] == pytest.approx(plain.optimizer.param_groups[0]["lr"])
+    assert isinstance(made.optimizer.param_groups[0]["lr"], float)
+    agree(2)
+
+
+def test_no_rate_is_compiled_anew():
     torch.compiler.reset()
-    made = training()
+    made = training(optimizer=torch.optim.RMSprop)
+    for _ in range(2):
+        made.step()
+    gobrrr.apply(prescription(made.model, COMPILED), made.model, made.optimizer)
+    counters["stats"].clear()
+    made.step()
+    assert counters["stats"]["unique_graphs"]
+    counters["stats"].clear()
+    for place in range(4):
+        made.optimizer.param_groups[0]["lr"] = 0.5**place
+        made.step()
+    assert not counters["stats"]["unique_graphs"]
+
+
+@pytest.mark.parametrize("treatment", ["compile", "compiled-optimizer"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_rates_can_be_scheduled_where_the_step_is_compiled(when, treatment):
+    torch.compiler.reset()
+    made = training(optimizer=torch.optim.RMSprop)
     subject = subject_of(lambda: made)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         if when == "before":
             schedule = torch.optim.lr_scheduler.StepLR(made.optimizer, 1, 0.5)
-        subject.become((Dose(TREATMENTS["compile"], ("step",)),))
+        subject.become((Dose(TREATMENTS[treatment], ("step",) if treatment == "compile" else ("0",)),))
         if when == "after":
             schedule = torch.optim.lr_scheduler.StepLR(made.optimizer, 1, 0.5)
         subject.run()

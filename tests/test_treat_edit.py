@@ -48,7 +48,7 @@ def test_edits_before_one_that_fails_are_undone():
 
 def test_a_rate_becomes_a_tensor_and_comes_back_to_the_bit():
     group = {"lr": 1e-5}
-    edit = number(group, "lr", torch.zeros(()))
+    edit = number(lambda: group, "lr", torch.zeros(()))
     edit.swap()
     assert group["lr"] == torch.tensor(1e-5)
     edit.swap()
@@ -57,7 +57,7 @@ def test_a_rate_becomes_a_tensor_and_comes_back_to_the_bit():
 
 def test_a_rate_that_was_changed_meanwhile_keeps_its_change():
     group = {"lr": 1e-5}
-    edit = number(group, "lr", torch.zeros(()))
+    edit = number(lambda: group, "lr", torch.zeros(()))
     edit.swap()
     group["lr"].fill_(0.25)
     edit.swap()
@@ -67,7 +67,7 @@ def test_a_rate_that_was_changed_meanwhile_keeps_its_change():
 def test_a_count_of_steps_moves_with_its_value():
     state = {"step": torch.tensor(7.0)}
     first = state["step"]
-    edit = number(state, "step", torch.zeros(()))
+    edit = number(lambda: state, "step", torch.zeros(()))
     edit.swap()
     state["step"].add_(1)
     edit.swap()

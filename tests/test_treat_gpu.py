@@ -16,7 +16,7 @@ from gobrrr.treat.verify import truth, verified
 from gobrrr.workload import Workload
 from test_treat_numerics import trained
 from test_treat_treatments import after_a_step, bits, flags
-from treating import Block
+from treating import Block, Signs
 
 pytestmark = [
     pytest.mark.gpu,
@@ -28,6 +28,7 @@ GRAPH = Dose(TREATMENTS["whole-step-graph"], ("step",))
 FUSED = Dose(TREATMENTS["fused-optimizer"], ("0",))
 REGIONS = Dose(TREATMENTS["compile-regions"], ("model:0", "model:1"))
 WHOLE = Dose(TREATMENTS["compile"], ("step",))
+UPDATE = Dose(TREATMENTS["compiled-optimizer"], ("0",))
 
 
 def training(dropout: float = 0.0, optimizer=torch.optim.AdamW) -> Workload:
@@ -55,6 +56,45 @@ def test_a_captured_step_computes_what_the_step_computes(plan, dropout, optimize
     with preserved(found.origin):
         checked = verified(found, known, found.plan)
     assert checked.passed, checked
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.RMSprop, torch.optim.NAdam, Signs])
+@pytest.mark.parametrize("plan", [(UPDATE,), (UPDATE, WHOLE), (UPDATE, WHOLE, GRAPH)])
+def test_a_compiled_optimizer_computes_what_the_optimizer_computes(plan, optimizer):
+    if optimizer is Signs and GRAPH in plan:
+        pytest.skip("nobody knows whether it can be captured")
+    found = warm(training(optimizer=optimizer))
+    known, before = truth(found), (bits(found), flags(found))
+    turn = found.become(plan)
+    with preserved(found.origin):
+        checked = verified(found, known, found.plan)
+    assert checked.passed, checked
+    turn.to_before()
+    assert (bits(found), flags(found)) == before
+
+
+def test_a_graph_reads_rates_that_are_set_as_numbers():
+    made, plain = training(), training()
+    found = warm(made)
+    for _ in range(3):
+        plain.step()
+    found.become((GRAPH,))
+    for rate in (1e-2, 1e-3, 0.0, 5e-3):
+        for one in (made, plain):
+            one.optimizer.param_groups[0]["lr"] = rate
+        ours, theirs = float(found.run()), float(plain.step())
+        assert ours == pytest.approx(theirs, rel=1e-4)
+
+
+def test_a_graph_ends_where_its_optimizer_loads():
+    made = training()
+    found = warm(made)
+    found.become((GRAPH,))
+    found.run()
+    made.optimizer.load_state_dict(made.optimizer.state_dict())
+    with pytest.warns(UserWarning, match="without its graph"):
+        found.run()
+    assert not found.plan
 
 
 @pytest.mark.parametrize("plan", [(GRAPH,), (FUSED, GRAPH)])

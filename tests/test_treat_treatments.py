@@ -25,6 +25,7 @@ from gobrrr.treat.verify import truth, verified
 from gobrrr.workload import Workload
 from treating import (
     CONVOLUTIONS,
+    Signs,
     attention,
     bare,
     convolving,
@@ -55,6 +56,9 @@ CASES = (
     Case("fused-optimizer", training, ("0",)),
     Case("fused-optimizer", lambda: training(optimizer=torch.optim.SGD, momentum=0.9), ("0",)),
     Case("fused-optimizer", scaled, ("0",)),
+    Case("compiled-optimizer", lambda: training(optimizer=torch.optim.RMSprop, momentum=0.9), ("0",)),
+    Case("compiled-optimizer", lambda: training(optimizer=torch.optim.NAdam, foreach=True), ("0",)),
+    Case("compiled-optimizer", lambda: training(optimizer=Signs), ("0",)),
     Case("compile", training, ("step",)),
     Case("compile", modelless, ("step",)),
     Case("compile-regions", training, ("model:0", "model:1")),

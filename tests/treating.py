@@ -40,6 +40,22 @@ def training(dropout: float = 0.0, optimizer=torch.optim.AdamW, outputs: int = 4
     return Workload(model, torch.randn(8, 16), loss=lambda out: out.square().mean(), optimizer=made)
 
 
+class Signs(torch.optim.Optimizer):
+    """One's own, parameter by parameter: it goes by the sign of what was usual."""
+
+    def __init__(self, parameters, lr: float = 1e-4, keeps: float = 0.9) -> None:
+        super().__init__(parameters, {"lr": lr, "keeps": keeps})
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        del closure
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                usual = self.state[parameter].setdefault("usual", torch.zeros_like(parameter))
+                usual.lerp_(parameter.grad, 1 - group["keeps"])
+                parameter.add_(usual.sign(), alpha=-group["lr"])
+
+
 CONVOLUTIONS = ("model:0", "model:2")
 
 

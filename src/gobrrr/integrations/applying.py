@@ -6,12 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.errors import GobrrrError
 from gobrrr.integrations.imports import when_imported
-from gobrrr.treat.outcome import Prescription
+from gobrrr.treat.outcome import PrescribedDose, Prescription
+from gobrrr.treat.treatment import TREATMENTS, Stage
 
 if TYPE_CHECKING:
     from gobrrr.treat.prescription import Applied
 
 Say = Callable[[str], None]
+
+
+def _is_for_optimizers(dose: PrescribedDose) -> bool:
+    """Its sites are their places."""
+    import gobrrr.treat.treatments  # noqa: F401 (registers them)
+
+    known = TREATMENTS.get(dose.treatment)
+    return known is not None and known.stage is Stage.OPTIMIZER
 
 
 @contextmanager
@@ -30,8 +39,8 @@ class _Applying:
 
     def __init__(self, prescription: Prescription, say: Say) -> None:
         self._prescription, self._say = prescription, say
-        fused = [dose.sites for dose in prescription.doses if dose.treatment == "fused-optimizer"]
-        self._wanted = max((int(site) + 1 for sites in fused for site in sites), default=0)
+        places = [site for dose in prescription.doses if _is_for_optimizers(dose) for site in dose.sites]
+        self._wanted = max((int(place) + 1 for place in places), default=0)
         self._hooks = ExitStack()
         self._model: Any = None
         self._optimizers: list[Any] = []

@@ -36,7 +36,8 @@ ENTERING_S, ENTERING_TRAINED_S = 30e-6, 150e-6
 """Guards, and the way in and out of compiled code, where it is trained there and back: Python's own time, and so no
 dispatches, which cost less where nothing is launched. Measured on a Xeon of 2.8 GHz, as what follows."""
 LEAF_S, LEAF_TRAINED_S = 0.7e-6, 8e-6
-"""And for each parameter that goes in, and where it is trained for its gradient that comes out."""
+"""And for each parameter that goes in, and where it is trained for its gradient that comes out. Compiled on an EPYC,
+RMSprop took 2.9 µs and NAdam 4.7 µs a parameter, with four and six tensors each."""
 REPLAY_S = 12e-6
 QUEUE = 1024
 """Kernels that may wait for the device before a launch blocks."""
@@ -77,18 +78,20 @@ class Host:
         return entering_s(ops) * self.dispatch_s / DISPATCH_S
 
 
-def entering_s(ops: Sequence[Op], calls: int = 1) -> float:
-    """Of a host such as ours, to run these ops in compiled code that is called so often."""
+def entering_s(ops: Sequence[Op], calls: int = 1, phase: Phase = Phase.FORWARD) -> float:
+    """Of a host such as ours, to run these ops in compiled code that is called so often, and entered in this phase."""
     entering, leaf = (ENTERING_TRAINED_S, LEAF_TRAINED_S) if training(ops) else (ENTERING_S, LEAF_S)
-    return calls * entering + leaves(ops) * leaf
+    return calls * entering + leaves(ops, phase) * leaf
 
 
-def leaves(ops: Sequence[Op]) -> int:
-    """Storages that the forward pass reads before anybody wrote them: parameters, and what the step is given."""
+def leaves(ops: Sequence[Op], phase: Phase = Phase.FORWARD) -> int:
+    """Storages that this phase reads before it wrote them: parameters, and what the step is given; of an optimizer
+    gradients and moments too.
+    """
     read: set[int | None] = set()
     written: set[int | None] = {None}
     for op in ops:
-        if op.phase is Phase.FORWARD:
+        if op.phase is phase:
             read.update(ref.storage for ref in op.inputs if ref.storage not in written)
             written.update(ref.storage for ref in op.outputs)
     return len(read)

@@ -24,6 +24,7 @@ from gobrrr.treat.draws import drawn_by_four
 from gobrrr.treat.edit import Edit, attribute, shared
 from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
 from gobrrr.treat.once import computed_once
+from gobrrr.treat.optimizers import Rates
 from gobrrr.treat.stillness import idle_optimizers
 from gobrrr.treat.subject import Subject
 from gobrrr.workload import Step
@@ -111,6 +112,21 @@ def _uncompiled(method: Callable[..., Any], owner: object) -> MethodType:
         return method(*args, **kwargs)
 
     return MethodType(torch.compiler.disable(called), owner)  # type: ignore[no-untyped-call]
+
+
+def compiled_update(optimizer: "torch.optim.Optimizer") -> MethodType:
+    """An optimizer's step, its rates read anew from where they are now."""
+    import torch
+
+    method, rates = optimizer.step, Rates(optimizer)
+    update = torch.compile(method)
+
+    @wraps(method)
+    def called(_owner: object, *args: Any, **kwargs: Any) -> Any:
+        rates.heed()
+        return update(*args, **kwargs)
+
+    return MethodType(called, optimizer)
 
 
 def globals_seen() -> Edit:

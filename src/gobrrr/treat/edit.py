@@ -69,20 +69,22 @@ def flag(optimizer: Any, place: int, key: str, *, value: Any) -> Edit:
     return Edit(lambda: optimizer.param_groups[place].get(key, ABSENT), write, value)
 
 
-def number(mapping: MutableMapping[Any, Any], key: Any, tensor: "torch.Tensor") -> Edit:
-    """A number, or tensor of one, in other clothes: whoever is put there takes over what the other has become."""
+def number(find: Callable[[], MutableMapping[Any, Any]], key: Any, tensor: "torch.Tensor") -> Edit:
+    """A number, or tensor of one, in other clothes: whoever is put there takes over what the other has become. In
+    whichever mapping is found then: an optimizer that loads has other ones.
+    """
     import torch
 
     def write(new: Any) -> None:
+        mapping = find()
         there = mapping[key]
         if isinstance(new, torch.Tensor):
             mapping[key] = new.fill_(float(there))
-        elif float(there) != float(torch.tensor(new, dtype=there.dtype)):  # else it is the same but for rounding
-            mapping[key] = float(there)
-        else:
-            mapping[key] = new
+        elif isinstance(there, torch.Tensor):  # else somebody has set a number, which stays
+            is_same = float(there) == float(torch.tensor(new, dtype=there.dtype))  # but for rounding
+            mapping[key] = new if is_same else float(there)
 
-    return Edit(lambda: mapping[key], write, tensor)
+    return Edit(lambda: find()[key], write, tensor)
 
 
 def data(tensor: "torch.Tensor", other: "torch.Tensor") -> Edit:

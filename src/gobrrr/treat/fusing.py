@@ -7,15 +7,8 @@ from gobrrr.predict.host import COMPILED, entering_s
 from gobrrr.treat.chart import REACHED, Chart
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Unfit, graphless
+from gobrrr.work.lineage import is_generated
 from gobrrr.work.op import Op, OpClass, Phase
-
-
-def fit_to_compile(chart: Chart) -> None:
-    """Unfit where it was done, or where there is nothing to do it with."""
-    if chart.exam.dispatched:
-        raise Unfit("it is compiled already")
-    if not chart.is_cuda and which("g++") is None and which("clang++") is None:
-        raise Unfit("there is no C++ compiler here")
 
 
 def compiled_here(subject: Subject) -> bool:
@@ -23,9 +16,35 @@ def compiled_here(subject: Subject) -> bool:
     return any(dose.treatment.group == "fusion" for dose in subject.plan)
 
 
+def is_update(op: Op) -> bool:
+    return op.phase is Phase.OPTIMIZER
+
+
 def is_compiled(op: Op) -> bool:
     """By whoever compiles a whole step: what an optimizer does is left as it is."""
-    return op.phase is not Phase.OPTIMIZER
+    return not is_update(op)
+
+
+def is_generated_for(chart: Chart, inside: Callable[[Op], bool] = is_compiled) -> bool:
+    """Some op inside is done by compiled code already."""
+    return any(is_generated(op) and inside(op) for op in chart.exam.dispatched)
+
+
+def fit_to_compile(chart: Chart, inside: Callable[[Op], bool] = is_compiled) -> None:
+    """Unfit where it was done, or where there is nothing to do it with."""
+    if is_generated_for(chart, inside):
+        raise Unfit("it is compiled already")
+    if not chart.is_cuda and which("g++") is None and which("clang++") is None:
+        raise Unfit("there is no C++ compiler here")
+
+
+def one_pass_forecast(chart: Chart, *, host_s: float) -> Forecast:
+    """Of optimizers that go once over parameters, gradients and state, at the bandwidth that such kernels reach."""
+    took_s = sum(one.seconds for one in chart.kernels(is_update))
+    groups = () if chart.case.fused is None else chart.case.fused.groups
+    passes = [one.seconds or 0.0 for one in groups if all(is_update(chart.ops[op]) for op in one.group.ops)]
+    floor_s = min(took_s, sum(passes))
+    return chart.forecast(device_s=max(0.0, took_s - floor_s / REACHED), host_s=host_s, most_device_s=took_s - floor_s)
 
 
 def fused_forecast(chart: Chart, *, calls: int, pads: bool, inside: Callable[[Op], bool] = is_compiled) -> Forecast:
@@ -43,12 +62,14 @@ def fused_forecast(chart: Chart, *, calls: int, pads: bool, inside: Callable[[Op
     return chart.forecast(device_s=REACHED * fusable_s + padded_s, host_s=host_s, most_device_s=fusable_s + padded_s)
 
 
-def compiled_host_s(chart: Chart, ops: Sequence[Op], *, kernels: int, calls: int) -> float:
+def compiled_host_s(
+    chart: Chart, ops: Sequence[Op], *, kernels: int, calls: int, phase: Phase = Phase.FORWARD
+) -> float:
     """What the host saves that asks for kernels, a few dispatches each, instead of ops, and enters compiled code some
     times, which may cost it more: then less than nothing. And nothing where a graph is replayed.
     """
     case, plan = chart.case, chart.subject.plan
-    asking_s = kernels * COMPILED * case.dispatch_s + entering_s(ops, calls)
+    asking_s = kernels * COMPILED * case.dispatch_s + entering_s(ops, calls, phase)
     return len(ops) * case.op_s - asking_s if graphless(plan) == plan else 0.0
 
 

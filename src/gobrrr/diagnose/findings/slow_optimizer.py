@@ -24,7 +24,7 @@ NOTABLE = 0.05
         "a few; B101 and B103 count the same host seconds."
     ),
     reads="kernels of the optimizer's phase that are no fused ones, taking 5 % of the step on the device or to ask for",
-    treatment="fused=True; foreach=True where there is no fused one",
+    treatment="fused=True; where there is no fused one, foreach=True or torch.compile of its step",
     fix="""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     """,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import compiled
 from gobrrr.treat.edit import Edit
+from gobrrr.treat.fusing import is_generated_for
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 from gobrrr.treat.treatments.whole_step_graph import WholeStepGraph
@@ -26,7 +27,7 @@ class ReduceOverhead:
     def sites(self, chart: Chart) -> tuple[str, ...]:
         if not chart.is_cuda or not chart.subject.models:
             raise Unfit("CUDA graphs need a CUDA device and a model")
-        if not chart.exam.dispatched:
+        if not is_generated_for(chart):
             raise Unfit("nothing is compiled yet")
         try:
             WholeStepGraph().sites(chart)

@@ -1,15 +1,15 @@
 """The whole step, optimizer included, in one CUDA graph: the host asks once for all of its kernels."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from gobrrr.treat.bookkeeping import books_kept
 from gobrrr.treat.capture import captured
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.edit import Edit, attribute, gradient, item, number, rebinding
+from gobrrr.treat.edit import Edit, attribute, gradient, rebinding
+from gobrrr.treat.heeding import heeding
+from gobrrr.treat.optimizers import FUSED, can_be_fused, capturable, flags, is_fused, rates_in_tensors
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
-from gobrrr.treat.treatments.fused_optimizer import FLAGS, can_be_fused, flags, steps_on_device
 
 GAP_S = 0.6e-6
 """Between two kernels of a graph, on the device."""
@@ -54,11 +54,17 @@ class WholeStepGraph:
         return Forecast(step_s / (least_s + apart_s), step_s / (least_s + 4 * apart_s), step_s / least_s)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
+        """Optimizers in the fused form where there is one: the other computes its corrections by the step's count in
+        fp32, badly.
+        """
         del sites
         for optimizer in subject.optimizers:
+            if can_be_fused(optimizer):
+                yield from flags(optimizer, FUSED)
+            yield from rates_in_tensors(optimizer)
             yield from capturable(optimizer)
         graph = captured(subject)
-        yield attribute(subject, "step", graph.replay)
+        yield attribute(subject, "step", heeding(subject, graph.replay))
         for parameter, left in graph.gradients:
             if left is not parameter.grad:
                 yield gradient(parameter, left)
@@ -71,23 +77,4 @@ def can_be_captured(optimizer: object) -> bool:
     groups = optimizer.param_groups  # type: ignore[attr-defined]
     if all("capturable" in group for group in groups):
         return type(optimizer).__module__.startswith("torch.optim")
-    return type(optimizer).__name__ == "SGD" and (can_be_fused(optimizer) or all(g.get("fused") for g in groups))
-
-
-def capturable(optimizer: Any) -> Iterator[Edit]:
-    """What changes from step to step lies on the device: a graph has its numbers only where it reads them.
-
-    In the fused form where there is one: the other computes its corrections by the step's count in fp32, badly.
-    """
-    import torch
-
-    if can_be_fused(optimizer):
-        yield from flags(optimizer, FLAGS)
-    for group in optimizer.param_groups:
-        if "capturable" in group:
-            yield item(group, "capturable", value=True)
-        if not isinstance(group["lr"], torch.Tensor):
-            device = group["params"][0].device
-            yield number(group, "lr", torch.zeros((), dtype=torch.float32, device=device))
-    yield attribute(optimizer, "_warned_capturable_if_run_uncaptured", value=True)
-    yield from steps_on_device(optimizer)
+    return type(optimizer).__name__ == "SGD" and (can_be_fused(optimizer) or is_fused(optimizer))
