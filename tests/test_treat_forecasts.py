@@ -13,7 +13,7 @@ from gobrrr import schema
 from gobrrr.exam import Exam
 from gobrrr.predict.host import COMPILED
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.fusing import compiled_host_s, fused_forecast, seen_by_compilers
+from gobrrr.treat.fusing import compiled_host_s, fused_forecast, is_compiled, seen_by_compilers
 from gobrrr.treat.search import graphed_exam
 from gobrrr.treat.treatment import TREATMENTS, Dose, Forecast, Unfit
 from gobrrr.treat.treatments.compile_tuned import is_narrow
@@ -44,7 +44,10 @@ def forecast(name: str, exam: str) -> Forecast:
     return TREATMENTS[name].kind.forecast(known(exam), ("site",))
 
 
-@pytest.mark.parametrize("name", ["compile", "compile-regions", "compile-tuned", "fused-optimizer", "whole-step-graph"])
+NAMES = ("compile", "compile-regions", "compile-tuned", "compiled-optimizer", "fused-optimizer", "whole-step-graph")
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("exam", ["bert_large", "gpt2", "llama_decode", "bert_large_compiled"])
 def test_a_forecast_lies_between_its_worst_and_its_bound(name, exam):
     found = forecast(name, exam)
@@ -137,7 +140,19 @@ def test_in_one_of_twelve_blocks_a_twelfth_can_be_fused():
         known("gpt2").fusable_s(lambda op, block=block: block in op.module)
         for block in (".transformer.h.3.", ".transformer.h.")
     )
-    assert one == pytest.approx(every / 12, rel=0.1)
+    assert one == pytest.approx([seconds / 12 for seconds in every], rel=0.1)
+
+
+def test_fusing_bert_and_gpt2_is_promised_what_it_gained_where_the_host_was_out_of_the_way():
+    """Captured before it was compiled: 34.1 → 25.5 ms, and 45.5 → 18.9 ms, some of it in products."""
+    bert_s, gpt2_s = (known(name).fusable_s(is_compiled)[0] for name in ("bert_large", "gpt2"))
+    assert bert_s == pytest.approx(8.64e-3, rel=0.1)
+    assert gpt2_s == pytest.approx(26.6e-3, rel=0.15)
+
+
+def test_what_follows_a_product_is_a_kernel_of_its_own_for_a_compiler_and_free_at_best():
+    likely_s, most_s = known("bert_large").fusable_s(is_compiled)
+    assert likely_s < 0.8 * most_s
 
 
 def test_a_graphed_decode_has_nothing_more_to_gain_by_a_graph():

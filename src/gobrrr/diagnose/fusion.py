@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from gobrrr.diagnose.floor import Floor, floor, op_floors
 from gobrrr.diagnose.flow import Flow, Value, data_flow
 from gobrrr.diagnose.grouping import Grouping, grouping, masks
-from gobrrr.diagnose.residency import Access, residency
+from gobrrr.diagnose.residency import Access, Traffic, residency
 from gobrrr.diagnose.sinking import sunk
 from gobrrr.machine.ceilings import Ceilings
 from gobrrr.work.op import Op
@@ -36,6 +36,8 @@ class GroupFloor:
     seconds: float | None
     as_run_s: float | None
     """The sum of the members' own floors."""
+    traffic: Traffic
+    """Its external bytes, by the level that serves them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,18 @@ def fused_floor(program: Program, ceilings: Ceilings) -> FusedFloor:
     members = op_floors(program.ops, ceilings)
     traffics = residency([group.accesses for group in fused], ceilings.cache_bytes)
     floors = tuple(
-        _group_floor(group, floor(group.work, traffic, ceilings), [members[op] for op in group.ops])
+        _group_floor(group, traffic, floor(group.work, traffic, ceilings), [members[op] for op in group.ops])
         for group, traffic in zip(fused, traffics, strict=True)
     )
     known = [one.seconds for one in floors if one.seconds is not None]
     return FusedFloor(sum(known) if known or not floors else None, len(floors) - len(known), floors)
 
 
-def _group_floor(group: Group, own: Floor | None, members: Sequence[Floor | None]) -> GroupFloor:
+def _group_floor(group: Group, traffic: Traffic, own: Floor | None, members: Sequence[Floor | None]) -> GroupFloor:
     known = [member.seconds for member in members if member is not None]
     as_run = sum(known) if len(known) == len(members) else None
     candidates = [seconds for seconds in (own.seconds if own else None, as_run) if seconds is not None]
-    return GroupFloor(group, min(candidates, default=None), as_run)
+    return GroupFloor(group, min(candidates, default=None), as_run, traffic)
 
 
 def groups(ops: Sequence[Op], *, flash: bool = True) -> list[Group]:

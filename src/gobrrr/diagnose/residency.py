@@ -58,6 +58,11 @@ class Traffic(NamedTuple):
     def bytes(self) -> float:
         return self.dram + self.cache
 
+    @property
+    def from_memory(self) -> float:
+        """The share of them; of none all."""
+        return self.dram / self.bytes if self.bytes else 1.0
+
 
 class Touch(NamedTuple):
     """When a byte was last touched, and when last written, by the clock of traffic."""

@@ -115,10 +115,9 @@ def _with_outputs(op: Op, outputs: tuple[TensorRef, ...]) -> Op:
 def group_kernels(members: Sequence[Op], traffic: Traffic, accelerator: Accelerator) -> list[Kernel]:
     contractions = [op for op in members if op.cls is OpClass.CONTRACTION]
     others = [op for op in members if op.cls is not OpClass.CONTRACTION]
-    from_memory = traffic.dram / traffic.bytes if traffic.bytes else 1.0
-    found = [kernel(op, _own(op, from_memory), accelerator, compiled=True) for op in contractions]
+    found = [kernel(op, _own(op, traffic.from_memory), accelerator, compiled=True) for op in contractions]
     if others:
-        rest = _rest(traffic, contractions, from_memory)
+        rest = beside_products(traffic, contractions)
         way = _generated(others, rest)
         found.append(Kernel(way.family, stream(way, rest, accelerator)))
     return found
@@ -149,8 +148,9 @@ def _own(op: Op, from_memory: float) -> Traffic:
     )
 
 
-def _rest(traffic: Traffic, contractions: Sequence[Op], from_memory: float) -> Traffic:
+def beside_products(traffic: Traffic, contractions: Sequence[Op]) -> Traffic:
     """What the generated kernel moves: the group's traffic less the operands of its contractions, and their results."""
+    from_memory = traffic.from_memory
     operands = sum(op.work.bytes_read for op in contractions if op.work)
     results = sum(op.work.bytes_written for op in contractions if op.work)
     dram = max(0.0, traffic.dram_read - operands * from_memory) + results * from_memory

@@ -9,11 +9,14 @@ from gobrrr.diagnose.compulsory import compulsory_floor
 from gobrrr.diagnose.counterfactual import Sides, at_stake
 from gobrrr.diagnose.diagnosis import limiter
 from gobrrr.diagnose.findings import FINDINGS, Case
+from gobrrr.diagnose.floor import floor
 from gobrrr.diagnose.fusion import GroupFloor, fused_floor
 from gobrrr.exam import Exam
+from gobrrr.predict.step import beside_products
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast
 from gobrrr.work.op import Op, OpClass, Phase
+from gobrrr.work.work import total
 
 REACHED = 0.8
 """Of the bandwidth that a generated or fused kernel attains, as a rule: what a floor has to be divided by."""
@@ -97,16 +100,31 @@ class Chart:
 
     # **** what fusing would save ****
 
-    def fusable_s(self, inside: Callable[[Op], bool]) -> float:
-        """Device seconds above the fused floor in kernels that multiply nothing and do an op inside."""
+    def fusable_s(self, inside: Callable[[Op], bool]) -> tuple[float, float]:
+        """Device seconds to be gained in kernels that multiply nothing and do an op inside, and at the most.
+
+        A compiler leaves products to the library: what would follow one in the same kernel is a kernel of its own,
+        which takes as long as any does and reads what the product has written. At most it would take nothing.
+        """
         took_s = sum(one.seconds for one in self.kernels(inside) if one.cls is not OpClass.CONTRACTION)
-        plain = [one for one in self.fused_groups(inside) if not self._multiplies(one)]
-        return max(0.0, took_s - sum(one.seconds or 0.0 for one in plain))
+        groups = self.fused_groups(inside)
+        generated = [seconds for one in groups if (seconds := self._generated_s(one)) is not None]
+        plain = [one.seconds or 0.0 for one in groups if not self._products(one)]
+        return max(0.0, took_s - sum(generated)), max(0.0, took_s - sum(plain))
 
     def fused_groups(self, inside: Callable[[Op], bool]) -> list[GroupFloor]:
         """Of the fused floor, those that begin inside."""
         groups = () if self.case.fused is None else self.case.fused.groups
         return [one for one in groups if inside(self.ops[one.group.ops[0]])]
 
-    def _multiplies(self, one: GroupFloor) -> bool:
-        return any(self.ops[op].cls is OpClass.CONTRACTION for op in one.group.ops)
+    def _generated_s(self, one: GroupFloor) -> float | None:
+        """What a generated kernel takes for all of a group but its products; None where nothing is left, or known."""
+        ceilings, products = self.exam.ceilings, self._products(one)
+        works = [self.ops[op].work for op in one.group.ops if self.ops[op].cls is not OpClass.CONTRACTION]
+        known = [replace(work, matrix={}) for work in works if work is not None]
+        found = floor(total(known), beside_products(one.traffic, products) if products else one.traffic, ceilings)
+        shortest_s = ceilings.shortest_kernel_class_s.get("elementwise", 0.0)
+        return None if found is None or not works else max(shortest_s, found.seconds / REACHED)
+
+    def _products(self, one: GroupFloor) -> list[Op]:
+        return [self.ops[op] for op in one.group.ops if self.ops[op].cls is OpClass.CONTRACTION]

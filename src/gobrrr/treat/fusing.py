@@ -48,8 +48,8 @@ def one_pass_forecast(chart: Chart, *, host_s: float) -> Forecast:
 
 
 def fused_forecast(chart: Chart, *, calls: int, pads: bool, inside: Callable[[Op], bool] = is_compiled) -> Forecast:
-    """Kernels inside that multiply nothing come down to the fused floor, as far as generated code reaches the
-    bandwidth, and products whose rows begin at odd places are padded where the compiler sees them.
+    """Kernels inside that multiply nothing come down to generated ones, and products whose rows begin at odd places are
+    padded where the compiler sees them.
 
     The host asks for one kernel a group and product instead of one an op.
     """
@@ -58,8 +58,8 @@ def fused_forecast(chart: Chart, *, calls: int, pads: bool, inside: Callable[[Op
     kernels = len(chart.fused_groups(is_fused)) + sum(op.cls is OpClass.CONTRACTION for op in ops)
     host_s = compiled_host_s(chart, ops, kernels=kernels, calls=calls)
     padded_s = chart.device_s_of("B302") if pads else 0.0
-    fusable_s = chart.fusable_s(is_fused)
-    return chart.forecast(device_s=REACHED * fusable_s + padded_s, host_s=host_s, most_device_s=fusable_s + padded_s)
+    likely_s, most_s = chart.fusable_s(is_fused)
+    return chart.forecast(device_s=likely_s + padded_s, host_s=host_s, most_device_s=most_s + padded_s)
 
 
 def compiled_host_s(
