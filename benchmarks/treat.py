@@ -46,7 +46,8 @@ def peer(subject: Subject, mode: str, clock: Clock, room: Room | None) -> dict[s
     """The step with its models compiled so, and afterwards as it was."""
     effort = CPU_STEP_EFFORT if subject.device == "cpu" else CUDA_STEP_EFFORT
     began_s = clock.now_s()
-    edits = swap_on(compiled(model, mode=mode) for model in subject.models.values()) if mode != "eager" else []
+    models = subject.models.values() if mode != "eager" else ()
+    edits = swap_on(edit for model in models for *_, edit in [compiled(model, mode=mode)])  # within torch's own limits
     try:
         with preserved(subject.origin):
             for _ in range(COMPILES):

@@ -1,6 +1,7 @@
 """Treated models in the hands of programs: copied, saved, trained on, loaded into; and found among others."""
 
 import copy
+import gc
 import inspect
 import subprocess
 import sys
@@ -253,6 +254,46 @@ def test_folded_and_with_channels_last_what_computes_has_them_last():
         torch.testing.assert_close(made.model(made.inputs), before)
         applied.undo()
         assert torch.equal(made.model(made.inputs), before)
+
+
+# **** applied again ****
+
+
+def test_applied_again_it_is_in_force_once_and_undone_by_whoever_applied_it_last():
+    made = images()
+    with torch.no_grad():
+        before = made.model(made.inputs)
+    rx = prescription(made.model, FOLDED)
+    first = gobrrr.apply(rx, made.model)
+    second = gobrrr.apply(rx, made.model)
+    first.undo()
+    assert "forward" in vars(made.model[0])
+    second.undo()
+    assert "forward" not in vars(made.model[0])
+    with torch.no_grad():
+        assert torch.equal(made.model(made.inputs), before)
+
+
+def test_what_nobody_can_undo_any_more_is_not_treated_again():
+    made = images()
+    rx = prescription(made.model, PrescribedDose("channels-last", ("model:0", "model:3")))
+    gobrrr.apply(rx, made.model)
+    gc.collect()
+    with pytest.raises(BadInput, match=r"what gobrrr\.apply has returned is gone"):
+        gobrrr.apply(rx, made.model)
+
+
+def test_who_draws_from_an_iterator_is_told_that_a_batch_is_gone():
+    made = training()
+    batches = iter([made.inputs] * 10)
+    rx = prescription(made.model, PrescribedDose("compile", ("step",)))
+
+    def step():
+        with torch.no_grad():
+            return made.model(next(batches))
+
+    with pytest.warns(UserWarning, match="a step was run to compile it: .*cannot be put back"):
+        gobrrr.apply(rx, made.model, made.optimizer).step(step)
 
 
 # **** optimizers ****

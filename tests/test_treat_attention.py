@@ -19,8 +19,12 @@ from gobrrr.treat.compiling import (
     eager_after,
     inductor_after,
     kernels_timed_behind_a_head_start,
+    patient_compiler,
 )
 from gobrrr.treat.one_row import queries_spelled_out, rows_spelled_out
+from gobrrr.treat.prescription import put_in_force
+from gobrrr.treat.subject import subject_of
+from gobrrr.treat.treatment import TREATMENTS, Dose
 from gobrrr.treat.treatments import compile_tuned
 from gobrrr.treat.treatments.compile_tuned import FEW_KEYS, tuned
 
@@ -41,6 +45,22 @@ def added_to_in_fp32(q, k, v, mask):
 
 def dropped_in_inference(q, k, v, mask):
     return functional.dropout((q @ k.mT).softmax(-1), 0.5, training=False) @ v
+
+
+def dropped_as_usual(q, k, v, mask):
+    return functional.dropout(plain_weights(q, k), 0.0) @ v
+
+
+def plain_weights(q, k):
+    return (q @ k.mT * 0.3).softmax(-1)
+
+
+def added_thrice(q, k, v, mask):
+    return torch.add(q @ k.mT, mask.float(), alpha=-3).softmax(-1) @ v
+
+
+def divided_down(q, k, v, mask):
+    return torch.div(q @ k.mT, 0.5, rounding_mode="floor").softmax(-1) @ v
 
 
 def over_rows(q, k, v, mask):
@@ -71,7 +91,9 @@ def inputs(dtype=torch.float32):
     return q, k, v, torch.ones(6, 6, dtype=torch.bool).triu(1)
 
 
-@pytest.mark.parametrize("function", [plain, scaled_before_and_filled, added_to_in_fp32, dropped_in_inference])
+@pytest.mark.parametrize(
+    "function", [plain, scaled_before_and_filled, added_to_in_fp32, dropped_in_inference, dropped_as_usual]
+)
 def test_attention_is_found_and_computes_the_same(function):
     given = inputs()
     calls, result = traced(function, *given)
@@ -79,7 +101,7 @@ def test_attention_is_found_and_computes_the_same(function):
     torch.testing.assert_close(result, function(*given), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("function", [over_rows, weights_returned, no_softmax])
+@pytest.mark.parametrize("function", [over_rows, weights_returned, no_softmax, added_thrice, divided_down])
 def test_what_only_looks_like_attention_stays(function):
     given = inputs()
     calls, result = traced(function, *given)
@@ -95,12 +117,33 @@ def test_a_mask_that_eager_did_not_pass_is_taken_out_of_the_traced_graph():
     graphs = []
     backend = eager_after(as_eager([AttentionCall(masked=False, causal=True)]), graphs.append)
     given = inputs()
-    result = torch.compile(model, backend=backend)(*given)
+    with patient_compiler():
+        result = torch.compile(model, backend=backend)(*given)
     torch.compiler.reset()
     (node,) = attention_nodes(graphs[0])
     assert node.kwargs["attn_mask"] is None
     assert node.kwargs["is_causal"] is True
     torch.testing.assert_close(result, model(*given))
+
+
+@pytest.mark.parametrize("treatment", ["compile", "compile-tuned"])
+@pytest.mark.parametrize("tokens", [6, 9], ids=["of the same size", "longer"])
+def test_a_mask_that_a_program_passes_later_counts(treatment, tokens):
+    """What eager did when nobody passed one says nothing of it."""
+    torch.compiler.reset()
+    held = {"x": torch.randn(2, 6, 16), "mask": None}
+
+    def step():
+        q = held["x"].unflatten(-1, (2, 8)).transpose(1, 2)
+        with torch.no_grad():
+            return functional.scaled_dot_product_attention(q, q, q, attn_mask=held["mask"])
+
+    treated = subject_of(lambda: step)
+    put_in_force(treated, (Dose(TREATMENTS[treatment], ("step",)),))
+    torch.testing.assert_close(treated.run(), step())
+    held |= {"x": torch.randn(2, tokens, 16), "mask": torch.rand(2, 1, tokens, tokens) < 0.7}
+    torch.testing.assert_close(treated.run(), step())
+    treated.end()
 
 
 def joined(nothing, part):
@@ -198,7 +241,8 @@ def test_a_graph_with_another_number_of_calls_is_changed_only_where_all_are_alik
 
     graphs = []
     calls = [AttentionCall(masked=False, causal=True), AttentionCall(masked=False, causal=second)]
-    torch.compile(model, backend=eager_after(as_eager(calls), graphs.append))(*inputs())
+    with patient_compiler():
+        torch.compile(model, backend=eager_after(as_eager(calls), graphs.append))(*inputs())
     torch.compiler.reset()
     assert (attention_nodes(graphs[0])[0].kwargs["attn_mask"] is not None) is stays
 
@@ -224,6 +268,43 @@ def test_a_constant_mask_gets_its_name(mask, options):
     else:
         assert {name: node.kwargs[name] for name in options} == options
     torch.testing.assert_close(result, model(*given))
+
+
+def set_later(n):
+    mask = torch.ones(n, n, dtype=torch.bool)
+    mask[:, 3:] = False
+    return mask
+
+
+def halved_in_place(n):
+    mask = torch.ones(n, n, dtype=torch.bool)
+    mask.tril_()
+    return mask
+
+
+def written_through_a_view(n):
+    mask = torch.ones(n, n, dtype=torch.bool)
+    mask.view(-1)[3:].zero_()
+    return mask
+
+
+def by_chance(n):
+    return torch.rand(n, n) < 0.7
+
+
+@pytest.mark.parametrize("mask", [set_later, halved_in_place, written_through_a_view, by_chance])
+def test_a_mask_that_is_written_or_drawn_is_no_constant(mask):
+    def model(q, k, v, _):
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask(q.shape[-2]))
+
+    graphs, given = [], inputs()
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    result = torch.compile(model, backend=eager_after(masks_named, graphs.append))(*given)
+    (node,) = attention_nodes(graphs[0])
+    assert node.kwargs["attn_mask"] is not None
+    if mask is not by_chance:
+        torch.testing.assert_close(result, model(*given))
 
 
 def test_attention_spelled_out_with_a_mask_of_its_own_becomes_causal():

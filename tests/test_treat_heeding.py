@@ -2,14 +2,15 @@
 
 import copy
 import warnings
+from contextlib import suppress
 
 import pytest
 import torch
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
-from gobrrr.treat.capture import Captured
-from gobrrr.treat.subject import Subject
-from gobrrr.treat.treatment import TREATMENTS, Dose
+from gobrrr.treat.capture import Captured, Gradient
+from gobrrr.treat.subject import Subject, subject_of
+from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
 from gobrrr.treat.treatments import whole_step_graph
 from treating import Block, subject, training
 
@@ -90,21 +91,30 @@ def frozen(_optimizer, model):
     model[0].up.weight.requires_grad_(requires_grad=False)
 
 
-@pytest.mark.parametrize("change", [decay, betas, load, more_parameters, evaluation, frozen])
+def other_weights(_optimizer, model):
+    model.load_state_dict({name: one.clone() for name, one in model.state_dict().items()}, assign=True)
+
+
+def other_memory(_optimizer, model):
+    model[0].up.weight.data = model[0].up.weight.data.clone()
+
+
+ENDING = [decay, betas, load, more_parameters, evaluation, frozen, other_weights, other_memory]
+
+
+@pytest.mark.parametrize("change", ENDING)
 def test_whatever_is_in_the_kernels_and_was_changed_ends_the_graph_and_says_so(found, replays, change):
     model, optimizer = found.models["model"], found.optimizers[0]
     found.run()
     change(optimizer, model)
-    with pytest.warns(UserWarning, match="runs without its graph from now on"):
+    with pytest.warns(UserWarning, match="runs without its graph"):
         result = found.run()
     assert len(replays) == 1
     assert [dose.treatment.name for dose in found.plan] == ["fused-optimizer"]
     assert result.shape == ()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        before = model[2].weight.detach().clone()
         found.run()
-    assert not torch.equal(model[2].weight, before)
 
 
 def test_switched_off_and_on_again_it_replays_still(found, replays):
@@ -114,3 +124,122 @@ def test_switched_off_and_on_again_it_replays_still(found, replays):
     found.resume(courses)
     found.run()
     assert len(replays) == 1
+
+
+def test_weights_that_are_written_in_place_are_no_reason_to_end(found, replays):
+    model = found.models["model"]
+    model.load_state_dict({name: one + 1 for name, one in model.state_dict().items()})
+    found.run()
+    assert len(replays) == 1
+
+
+# **** batches, gradients and results of a step of one's own ****
+
+
+class Loop:
+    """A program around a step that reads a batch under a name."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model, self.batch, self.factor = torch.nn.Linear(4, 1), (torch.ones(2, 4), torch.ones(2, 1)), 1.0
+
+    def loss(self) -> torch.Tensor:
+        x, y = self.batch
+        return (self.factor * (self.model(x) - y)).square().mean()
+
+    def value(self) -> float:
+        return self.loss().item()
+
+    def backward(self) -> torch.Tensor:
+        loss = self.loss()
+        loss.backward()
+        return loss.detach()
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """A graph that reads and writes where it read and wrote when it was captured, as graphs do."""
+
+    def captured(found: Subject) -> Captured:
+        loop = found.origin.__self__
+        x, y = loop.batch
+        weight, bias = loop.model.weight, loop.model.bias
+        left = torch.full_like(weight, 7.0)  # what its warm-up has left there
+        result = torch.zeros(())
+
+        def replay() -> torch.Tensor:
+            off = x @ weight.detach().T + bias.detach() - y
+            left.add_(2 * (off * x).mean(0))
+            return result.copy_(off.square().mean())
+
+        return Captured(replay, (Gradient(weight, left, added=True),), ())
+
+    monkeypatch.setattr(whole_step_graph, "captured", captured)
+
+
+def looped() -> tuple[Loop, Subject]:
+    loop = Loop()
+    found = subject_of(lambda: loop.backward)
+    found.become((GRAPH,))
+    return loop, found
+
+
+def test_another_batch_under_the_same_name_is_read(recorded):
+    loop, found = looped()
+    for scale in (1.0, 2.0, 3.0):
+        loop.batch = (torch.full((2, 4), scale), torch.zeros(2, 1))
+        assert float(found.run()) == pytest.approx(loop.value())
+    assert found.plan
+
+
+@pytest.mark.parametrize("batch", [(torch.ones(3, 4), torch.ones(3, 1)), [torch.ones(2, 4), torch.ones(2, 1)], None])
+def test_a_batch_of_another_kind_ends_the_graph(recorded, batch):
+    loop, found = looped()
+    loop.batch = batch
+    with pytest.warns(UserWarning, match="without its graph"), suppress(TypeError):
+        found.run()
+    assert not found.plan
+
+
+def test_a_number_that_the_step_reads_ends_the_graph(recorded):
+    loop, found = looped()
+    loop.factor = 2.0
+    with pytest.warns(UserWarning, match="without its graph"):
+        assert float(found.run()) == pytest.approx(loop.value())
+
+
+def test_gradients_are_added_up_until_they_are_set_to_none(recorded):
+    loop, found = looped()
+    found.run()
+    once = loop.model.weight.grad.clone()
+    found.run()
+    torch.testing.assert_close(loop.model.weight.grad, 2 * once)
+    loop.model.weight.grad = None
+    found.run()
+    torch.testing.assert_close(loop.model.weight.grad, once)
+    loop.model.weight.grad = torch.zeros_like(once)
+    found.run()
+    torch.testing.assert_close(loop.model.weight.grad, once)
+    expected = torch.autograd.grad(loop.loss(), loop.model.weight)[0]
+    torch.testing.assert_close(once, expected)
+
+
+def test_results_that_are_collected_are_those_of_their_steps(recorded):
+    loop, found = looped()
+    losses = [found.run()]
+    loop.batch = (torch.full((2, 4), 5.0), torch.zeros(2, 1))
+    losses.append(found.run())
+    assert float(losses[0]) != float(losses[1])
+
+
+def test_a_step_that_counts_in_python_is_not_captured_in_production_either(recorded):
+    loop = Loop()
+    calls = []
+
+    def step():
+        calls.append(1)
+        return loop.loss()
+
+    found = subject_of(lambda: step)
+    with pytest.raises(Unfit, match="counts, logs"):
+        found.become((GRAPH,))

@@ -284,3 +284,53 @@ def in_another_precision(x, w):
 )
 def test_what_is_asked_for_twice_is_computed_once_unless_it_may_differ(function, left):
     assert linears(function, torch.randn(4, 8), torch.randn(6, 8)) == (left, True)
+
+
+def written_afterwards(x, w):
+    first, second = functional.linear(x, w), functional.linear(x, w)
+    first += 1
+    return first - second
+
+
+def activated_afterwards(x, w):
+    first, second = functional.linear(x, w), functional.linear(x, w)
+    first.view(-1)[3:].relu_()
+    return first - second
+
+
+def set_afterwards(x, w):
+    first, second = w * w, w * w
+    first[0] = 100.0
+    return first - second
+
+
+@pytest.mark.parametrize("function", [written_afterwards, activated_afterwards, set_afterwards])
+def test_what_is_written_afterwards_is_computed_twice(function):
+    assert linears(function, torch.randn(4, 8), torch.randn(6, 8))[1]
+
+
+def test_whoever_is_given_both_may_write_into_one():
+    def both(x, w):
+        return functional.linear(x, w), functional.linear(x, w)
+
+    torch.compiler.reset()
+    with torch.no_grad():
+        first, second = torch.compile(both, backend=inductor_after())(torch.randn(4, 8), torch.randn(6, 8))
+        kept = second.clone()
+        first.add_(1)
+    assert torch.equal(second, kept)
+
+
+def test_two_and_two_point_nought_are_two_products():
+    def twice(x):
+        return x * 2, x * 2.0
+
+    torch.compiler.reset()
+    found = torch.compile(twice, backend=inductor_after())(torch.arange(3))
+    assert [one.dtype for one in found] == [torch.int64, torch.float32]
+
+
+def test_weights_that_are_int8_are_not_made_so_again():
+    layer = nn.Linear(8, 4)
+    once = quantized(product_of(layer))
+    assert quantized(once) is once

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch._dynamo import convert_frame
+from torch._dynamo import config, convert_frame
 from torch._inductor.utils import run_and_get_code
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.timing.state import preserved
 from gobrrr.timing.state.reach import reached
-from gobrrr.treat.compiling import patient_compiler
+from gobrrr.treat import edit
+from gobrrr.treat.compiling import MANY, patient_compiler
 from gobrrr.treat.edit import Edit, strided
 from gobrrr.treat.samples import flat
 from gobrrr.treat.subject import Subject, subject_of
@@ -238,6 +239,19 @@ def test_a_query_whose_keys_are_all_masked_finds_nothing(kind):
     assert not found[1].any()
 
 
+def test_a_query_whose_keys_are_all_masked_gives_no_gradients_that_are_no_numbers():
+    from gobrrr.treat.one_row import spelled_out
+
+    query, key = torch.randn(2, 4, 1, 8, requires_grad=True), torch.randn(2, 4, 6, 8, requires_grad=True)
+    mask = torch.tensor([[True] * 3 + [False] * 3, [False] * 6])[:, None, None]
+    attend = torch.nn.functional.scaled_dot_product_attention
+    ours, theirs = (
+        torch.autograd.grad(function(query, key, key, attn_mask=mask).square().sum(), (query, key))
+        for function in (spelled_out, attend)
+    )
+    torch.testing.assert_close(ours, theirs)
+
+
 def test_attention_that_is_one_call_is_not_rewritten_whatever_torch_computes_it_by():
     class Called(torch.nn.Module):
         def forward(self, x):
@@ -354,6 +368,37 @@ def test_a_script_has_no_blocks_that_can_be_compiled():
 
     model = torch.nn.Sequential(Block(), Block()).eval()
     assert regions(torch.jit.trace(model, torch.ones(1, 16))) == []
+
+
+def test_what_is_cast_with_channels_last_is_cast_when_that_is_undone():
+    made = images()
+    found = subject(made)
+    turn = found.become((Dose(TREATMENTS["channels-last"], ("model:0", "model:3")),))
+    made.model.bfloat16()
+    turn.to_before()
+    assert {one.dtype for one in made.model.parameters()} == {torch.bfloat16}
+
+
+def test_tf32_stays_on_until_the_last_who_wants_it_is_gone():
+    one, other = subject(inference()), subject(inference())
+    before = torch.get_float32_matmul_precision()
+    for each in (one, other):
+        each.become((Dose(TREATMENTS["tf32"], ("torch",)),))
+    one.end()
+    assert torch.get_float32_matmul_precision() == "high"
+    other.end()
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_what_is_compiled_by_a_treatment_has_room_for_all_its_versions_as_long_as_it_is_in_force(monkeypatch):
+    monkeypatch.setattr(edit, "_SHARED", {})  # what other tests have left in force
+    found = subject(training())
+    with config.patch(recompile_limit=8):
+        with patient_compiler():
+            turn = found.become((Dose(TREATMENTS["compile-regions"], ("model:0", "model:1")),))
+        assert config.recompile_limit == MANY
+        turn.to_before()
+        assert config.recompile_limit == 8
 
 
 def test_tf32_is_switched_on_and_off():

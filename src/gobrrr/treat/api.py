@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
-from gobrrr.treat.inference import guarded
+from gobrrr.treat.inference import guarded, make_room
 from gobrrr.treat.outcome import Treated
 from gobrrr.treat.prescription import doses_of, put_in_force
 from gobrrr.treat.subject import Subject, subject_of
@@ -69,5 +69,6 @@ def treat(
 def _staying(workload: Workload | tuple[Any, Any] | Step, found: Treated) -> Stays:
     subject = subject_of(lambda: workload)
     plan = doses_of((dose.treatment, dose.sites) for dose in found.prescription.doses)
+    make_room(subject.models.values())
     put_in_force(subject, plan)
     return Stays(found, subject, guarded(subject, plan))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.treat.once import may_change
+from gobrrr.treat.writes import known, may_change, memory_of, memory_written, name_of
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -95,8 +95,9 @@ def masks_named(graph: "Graph") -> None:
     """A constant mask that leaves nothing out is none, and one that leaves the future out is called causal: with a mask
     there is no flash attention.
     """
+    written = frozenset[int]().union(*map(memory_written, graph.nodes))
     for node in attention_nodes(graph):
-        mask = _constant(argument(node, 3, "attn_mask"))
+        mask = _constant(argument(node, 3, "attn_mask"), written)
         if mask is None or str(mask.dtype) != "torch.bool":
             continue
         causal = not bool(mask.all())
@@ -154,16 +155,22 @@ def _changes_before_read(node: "Node") -> bool:
     return False
 
 
-def _constant(node: Any) -> Any:
-    """The value of a node that depends on no input, computed; None where it does."""
+MAKING_MASKS = frozenset(
+    "ones zeros full arange new_ones new_zeros new_full ones_like zeros_like full_like tril triu lt le gt ge eq ne add "
+    "sub neg and_ or_ xor invert not_ logical_and logical_or logical_not logical_xor bool to type view reshape "
+    "unsqueeze squeeze expand transpose permute getitem t".split()
+)
+"""What they give depends on their arguments alone, and is no other each time."""
+
+
+def _constant(node: Any, written: frozenset[int]) -> Any:
+    """The value of a node that depends on no input, and that nobody writes into, computed; else None."""
     from torch.fx import Node
     from torch.fx.node import map_arg
 
-    if not isinstance(node, Node):
+    if not isinstance(node, Node) or name_of(node) not in MAKING_MASKS or not memory_of(node).isdisjoint(written):
         return None
-    if node.op not in ("call_function", "call_method") or str(node.target).endswith("_"):  # what writes is no constant
-        return None
-    values = {one: _constant(one) for one in node.all_input_nodes}
+    values = {one: _constant(one, written) for one in node.all_input_nodes}
     if any(value is None for value in values.values()):
         return None
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
@@ -221,11 +228,6 @@ def _calls(node: Any, *names: str) -> bool:
     return op in ("call_method", "call_function") and name in names
 
 
-def known(node: Any) -> Any:
-    """The tensor that it stands for, without data."""
-    return getattr(node, "meta", {}).get("example_value")
-
-
 def _is_product(node: Any) -> bool:
     return _calls(node, "matmul", "bmm") and len(node.args) == 2
 
@@ -246,7 +248,12 @@ def _uncast(node: Any) -> Any:
 def _undropped(node: Any) -> tuple[float, Any]:
     if not _calls(node, "dropout"):
         return 0.0, node
-    given = {**dict(zip(("input", "p", "training"), node.args, strict=False)), **node.kwargs}
+    given = {
+        "p": 0.5,
+        "training": True,
+        **dict(zip(("input", "p", "training"), node.args, strict=False)),
+        **node.kwargs,
+    }
     return (float(given["p"]) if given["training"] else 0.0), given["input"]
 
 
@@ -254,6 +261,8 @@ def _unmasked(scores: Any) -> tuple[Any, Any, bool]:
     """Scores before a mask: filled with minus infinity, or added to. A finite number is not what a mask means: where
     everything is left out it gives equal weights.
     """
+    if getattr(scores, "kwargs", None):
+        return scores, None, False
     if _calls(scores, "masked_fill", "masked_fill_") and scores.args[2:] == (-math.inf,):
         return scores.args[0], scores.args[1], True
     if _calls(scores, "add", "iadd") and len(scores.args) == 2 and known(scores.args[1]) is not None:
@@ -262,7 +271,7 @@ def _unmasked(scores: Any) -> tuple[Any, Any, bool]:
 
 
 def _unscaled(scores: Any) -> tuple[float, Any]:
-    if not _calls(scores, "mul", "truediv", "div") or len(scores.args) != 2:
+    if not _calls(scores, "mul", "truediv", "div") or len(scores.args) != 2 or scores.kwargs:
         return 1.0, scores
     one, other = scores.args
     if isinstance(other, float | int):

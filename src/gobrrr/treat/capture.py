@@ -20,10 +20,19 @@ WARM_UP = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Gradient:
+    parameter: "torch.Tensor"
+    left: "torch.Tensor | None"
+    """What a replay leaves behind."""
+    added: bool
+    """Added to what was there, and not made anew."""
+
+
+@dataclass(frozen=True, slots=True)
 class Captured:
     replay: Callable[[], Any]
-    gradients: "tuple[tuple[torch.Tensor, torch.Tensor | None], ...]"
-    """Of each parameter, the gradient that a replay leaves behind."""
+    gradients: "tuple[Gradient, ...]"
+    """Of each parameter."""
     bound: "tuple[tuple[Place, torch.Tensor], ...]"
     """Where the step puts what it computes, and what a replay computes there."""
 
@@ -47,10 +56,14 @@ def captured(subject: Subject) -> Captured:
         torch.cuda.current_stream(device).wait_stream(aside)
         torch.cuda.synchronize(device)
         alive = [place.find() for place, _ in named]  # a step that reads what it puts there is captured reading these
+        before = [parameter.grad for parameter in parameters]
         graph = torch.cuda.CUDAGraph()
         with unnoticed(), without_garbage_collection(), torch.cuda.graph(graph, stream=aside):
             result = subject.run()
-        gradients = tuple((parameter, parameter.grad) for parameter in parameters)
+        gradients = tuple(
+            Gradient(parameter, parameter.grad, parameter.grad is not None and parameter.grad is there)
+            for parameter, there in zip(parameters, before, strict=True)
+        )
         renamed = tuple(rebound(named))
 
     def replay(_alive: object = alive) -> Any:

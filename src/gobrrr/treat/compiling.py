@@ -12,6 +12,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
 from types import MethodType
@@ -19,21 +20,25 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
 from gobrrr.treat.activation_masks import masks_made_again
-from gobrrr.treat.attention import argument, attention_heard, attention_nodes, known, read_in_place, set_argument
+from gobrrr.treat.attention import argument, attention_heard, attention_nodes, read_in_place, set_argument
 from gobrrr.treat.draws import drawn_by_four
-from gobrrr.treat.edit import Edit, attribute, shared
+from gobrrr.treat.edit import Edit, attribute, shared, swap_off, swap_on
 from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
 from gobrrr.treat.once import computed_once
 from gobrrr.treat.optimizers import Rates
 from gobrrr.treat.stillness import idle_optimizers
 from gobrrr.treat.subject import Subject
+from gobrrr.treat.writes import known
 from gobrrr.workload import Step
 
 if TYPE_CHECKING:
     import torch
 
 MANY = 256
-"""Versions of a function that may be compiled: with and without dropout, for every plan that is tried."""
+"""Versions of a function that may be compiled: with and without dropout, for every block and every plan."""
+
+
+_OURS: ContextVar[bool] = ContextVar("whether what is compiled is what was looked at before", default=False)
 
 
 @contextmanager
@@ -45,21 +50,33 @@ def patient_compiler() -> Iterator[None]:
     """
     from torch._dynamo import config
 
-    with (
-        _only_errors("torch._dynamo"),
-        _only_errors("torch._inductor"),
-        config.patch(
-            recompile_limit=MANY,
-            accumulated_recompile_limit=8 * MANY,
-            automatic_dynamic_shapes=False,
-            ignore_logger_methods=Everything(),
-        ),
-        warnings.catch_warnings(),
-    ):
-        warnings.filterwarnings("ignore", message=r"The \.grad attribute of a Tensor that is not a leaf")  # it looks
-        warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")  # for `gobrrr treat` to say
-        warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")  # the compiler's own choice
-        yield
+    room, ours = swap_on(many_versions()), _OURS.set(True)
+    try:
+        with (
+            _only_errors("torch._dynamo"),
+            _only_errors("torch._inductor"),
+            config.patch(automatic_dynamic_shapes=False, ignore_logger_methods=Everything()),
+            warnings.catch_warnings(),
+        ):
+            warnings.filterwarnings(
+                "ignore", message=r"The \.grad attribute of a Tensor that is not a leaf"
+            )  # it looks
+            warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")  # for `gobrrr treat` to say
+            warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")  # the compiler's own choice
+            yield
+    finally:
+        _OURS.reset(ours)
+        swap_off(room)
+
+
+def many_versions() -> Iterator[Edit]:
+    """As many as there are, for what is compiled by a treatment: past its limit the compiler silently gives up, and the
+    versions of all blocks that it compiles are those of one function.
+    """
+    from torch._dynamo import config
+
+    yield shared(config, "recompile_limit", MANY)
+    yield shared(config, "accumulated_recompile_limit", 8 * MANY)
 
 
 @contextmanager
@@ -85,11 +102,12 @@ class Everything(set[Any]):
         return True
 
 
-def compiled(module: "torch.nn.Module", **how: Any) -> Edit:
+def compiled(module: "torch.nn.Module", **how: Any) -> Iterator[Edit]:
     """As `module.compile` does it, which keeps the names of parameters: the module's call is compiled."""
     import torch
 
-    return attribute(module, "_compiled_call_impl", torch.compile(module._call_impl, **how))  # noqa: SLF001
+    yield from many_versions()
+    yield attribute(module, "_compiled_call_impl", torch.compile(module._call_impl, **how))  # noqa: SLF001
 
 
 def compiled_step(subject: Subject, backend: Callable[..., Any]) -> Iterator[Edit]:
@@ -100,6 +118,7 @@ def compiled_step(subject: Subject, backend: Callable[..., Any]) -> Iterator[Edi
         for name in ("step", "zero_grad"):
             yield attribute(optimizer, name, _uncompiled(getattr(optimizer, name), optimizer))
     yield globals_seen()
+    yield from many_versions()
     yield attribute(subject, "step", torch.compile(_as_function(subject.step), backend=backend))
 
 
@@ -198,10 +217,13 @@ Pass = Callable[["torch.fx.Graph"], None]
 def as_eager(calls: list[AttentionCall]) -> Pass:
     """Attention of the traced graph called as eager calls it, if both call it as often or eager always alike: of a
     graph that is a part of the step nobody knows which calls are its own.
+
+    Only in what is compiled while nobody but us calls the step: a program may call it with a mask later, or in another
+    state.
     """
 
     def change(graph: "torch.fx.Graph") -> None:
-        nodes = attention_nodes(graph)
+        nodes = attention_nodes(graph) if _OURS.get() else []
         own = calls[:1] * len(nodes) if len(set(calls)) == 1 else calls
         if len(nodes) == len(own):
             for node, call in zip(nodes, own, strict=True):

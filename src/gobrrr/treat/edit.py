@@ -106,8 +106,10 @@ def strided(tensors: "Callable[[], list[torch.Tensor]]", stride: tuple[int, ...]
     places: Any = WeakTensorKeyDictionary()
 
     def place(tensor: "torch.Tensor", new: tuple[int, ...]) -> "torch.Tensor":
-        known = places.get(tensor)
-        return (tensor.new_empty_strided(tensor.shape, new) if known is None else known).copy_(tensor.data)
+        known: torch.Tensor | None = places.get(tensor)
+        if known is None or (known.dtype, known.device) != (tensor.dtype, tensor.device):  # cast or moved meanwhile
+            known = tensor.new_empty_strided(tensor.shape, new)
+        return known.copy_(tensor.data)
 
     def write(new: tuple[int, ...]) -> None:
         moved = {id(tensor): (tensor, place(tensor, new)) for tensor in tensors()}
@@ -139,10 +141,15 @@ def hooked(register: Callable[[], Any]) -> Edit:
 
 def shared(owner: object, name: str, value: Any) -> Edit:
     """An attribute of what the whole process shares: there as long as anybody wants it, in whichever order they end."""
-    key, wanted = (id(owner), name), [False]
+    return held_by_all((id(owner), name), lambda: attribute(owner, name, value))
+
+
+def held_by_all(key: object, made: Callable[[], Edit]) -> Edit:
+    """An edit of what the whole process shares, known by this key: in force from the first who wants it to the last."""
+    wanted = [False]
 
     def write(wants: bool) -> None:  # noqa: FBT001 (the value of the edit)
-        edit, holders = _SHARED.pop(key, (attribute(owner, name, value), 0))
+        edit, holders = _SHARED.pop(key) if key in _SHARED else (made(), 0)
         left = holders + (1 if wants else -1)
         if not holders or not left:
             edit.swap()
@@ -153,7 +160,7 @@ def shared(owner: object, name: str, value: Any) -> Edit:
     return Edit(lambda: wanted[0], write, value=True)
 
 
-_SHARED: dict[tuple[int, str], tuple[Edit, int]] = {}
+_SHARED: dict[object, tuple[Edit, int]] = {}
 
 
 def gradient(parameter: "torch.Tensor", other: "torch.Tensor | None") -> Edit:

@@ -1,7 +1,7 @@
 """What is made for inference computes with numbers made of the parameters as they were: it ends where they change.
 
 Not noticed are a model that is trained in evaluation mode by an optimizer that nobody has shown, and numbers that are
-written into its parameters.
+written into its parameters, or other parameters that are put in their place. Gradients do not reach its parameters.
 """
 
 import warnings
@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, ref
 
 from gobrrr.errors import BadInput
 from gobrrr.treat.edit import Edit, attribute, hooked, swap_off, swap_on
@@ -44,6 +45,24 @@ def optimized(optimizer: Any) -> "list[torch.Tensor]":
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+_IN_FORCE: "WeakKeyDictionary[torch.nn.Module, ref[Callable[[], None]]]" = WeakKeyDictionary()
+"""On a model, by what it is undone."""
+
+
+def make_room(models: "Iterable[torch.nn.Module]") -> None:
+    """On a model one prescription is in force: what was there before is undone."""
+    for model in models:
+        held = _IN_FORCE.get(model)
+        undo = None if held is None else held()
+        if undo is not None:
+            undo()
+        elif held is not None:
+            raise BadInput(
+                "a prescription is in force on this model, and what gobrrr.apply has returned is gone: keep that, to "
+                "undo it, or make the model anew"
+            )
+
+
 def guarded(subject: Subject, plan: Plan) -> Callable[[], None]:
     """Undoes what is in force, and does so by itself as soon as the model is trained, moved or loads other weights."""
     sites = {site for dose in plan if dose.treatment.inference for site in dose.sites}
@@ -53,7 +72,13 @@ def guarded(subject: Subject, plan: Plan) -> Callable[[], None]:
     def undo() -> None:
         swap_off(guards)
         subject.end()
+        for model in subject.models.values():
+            if _IN_FORCE.get(model) == own:
+                del _IN_FORCE[model]
 
+    own = ref(undo)
+    if subject.plan:
+        _IN_FORCE.update(dict.fromkeys(subject.models.values(), own))
     ends = ExitStack()  # which nobody who looks for the user's own looks into
     ends.callback(undo)
     guards += swap_on(_guards(modules.values(), ends))

@@ -21,8 +21,8 @@ import math
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.treat.attention import argument, is_transformed, known, set_argument
-from gobrrr.treat.once import name_of
+from gobrrr.treat.attention import argument, is_transformed, set_argument
+from gobrrr.treat.writes import known, name_of
 
 if TYPE_CHECKING:
     import torch

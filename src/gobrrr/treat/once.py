@@ -2,54 +2,36 @@
 
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.treat.writes import may_change, memory_given_back, memory_of, memory_written, name_of
+
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
 SHARED = ("linear", "mul", "to")
 """Products, and what they make of a weight that is int8."""
 
-IN_PLACE = (
-    "setitem",
-    "iadd",
-    "isub",
-    "imul",
-    "itruediv",
-    "ifloordiv",
-    "imod",
-    "ipow",
-    "iand",
-    "ior",
-    "ixor",
-    "imatmul",
-)
-
 
 def computed_once(graph: "Graph") -> None:
-    """What was computed from the same operands before is taken, unless something between may have changed them."""
+    """What was computed from the same operands before is taken, unless something between may have changed them, or one
+    of the two may be changed afterwards, here or by whoever is given both.
+    """
     known: dict[Any, Node] = {}
-    for node in list(graph.nodes):
+    nodes, given_back = list(graph.nodes), memory_given_back(graph)
+    written = [memory_written(node) for node in nodes]
+    for place, node in enumerate(nodes):
         if may_change(node):
             known.clear()
-        elif name_of(node) in SHARED:
+        elif _may_be_shared(node):
             first = known.setdefault((node.target, node.args, tuple(node.kwargs.items())), node)
-            if first is not node:
+            one, other = memory_of(first), memory_of(node)
+            changed = given_back if one & given_back and other & given_back else frozenset()
+            if first is not node and (one | other).isdisjoint(changed.union(*written[place:])):
                 node.replace_all_uses_with(first)
                 graph.erase_node(node)
 
 
-def may_change(node: "Node") -> bool:
-    """Writes into a tensor or changes how what follows is computed, or nobody knows."""
-    name = name_of(node)
-    if name is None:
-        return node.op == "call_module"
-    if type(node.target).__module__ == "torch._ops" or name in IN_PLACE or name.endswith("_"):
-        return True
-    given = (*node.args, *node.kwargs.values())
-    return name.startswith(("_enter", "_exit", "_set")) or "out" in node.kwargs or any(one is True for one in given)
-
-
-def name_of(node: "Node") -> str | None:
-    """Of the function or method that is called."""
-    if node.op == "call_method":
-        return str(node.target)
-    return getattr(node.target, "__name__", str(node.target)) if node.op == "call_function" else None
+def _may_be_shared(node: "Node") -> bool:
+    """Products with numbers are not worth it: 2 and 2.0 are one key, and make other products."""
+    if name_of(node) not in SHARED:
+        return False
+    return name_of(node) != "mul" or all(hasattr(one, "op") for one in node.args)

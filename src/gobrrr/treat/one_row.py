@@ -7,8 +7,9 @@ that as well, and fuses with what is around.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.treat.attention import argument, attention_nodes, is_transformed, known
+from gobrrr.treat.attention import argument, attention_nodes, is_transformed
 from gobrrr.treat.compiling import written
+from gobrrr.treat.writes import known
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +47,8 @@ def queries_spelled_out(graph: "torch.fx.Graph") -> None:
         if not _of_one_type(query, key, value, known(node)) or query.dim() != 4 or query.shape[-2] != 1:
             continue
         if not query.shape[0] == key.shape[0] == value.shape[0] or key.shape[1] != value.shape[1]:
+            continue
+        if query.shape[1] % key.shape[1]:
             continue
         if argument(node, 4, "dropout_p", 0.0):
             continue
@@ -97,7 +100,16 @@ def spelled_out(
     if attn_mask is not None:
         spread = attn_mask.expand(batch, heads, 1, attn_mask.shape[-1]).reshape(batch, shared, heads // shared, -1)
         scores = scores.masked_fill(~spread, float("-inf")) if spread.dtype == torch.bool else scores + spread
-    found = (scores.softmax(-1)[..., None] * values).sum(-2)
-    if attn_mask is not None:
-        found = found.masked_fill((scores == float("-inf")).all(-1)[..., None], 0.0)
+    weights = scores.softmax(-1) if attn_mask is None else _softmax_of_some(scores)
+    found = (weights[..., None] * values).sum(-2)
     return found.reshape(batch, heads, 1, value.shape[-1]).to(query.dtype)
+
+
+def _softmax_of_some(scores: "torch.Tensor") -> "torch.Tensor":
+    """Zeros where nothing is left, and there no gradient: it would be none of a number."""
+    import torch
+
+    greatest = scores.detach().amax(-1, keepdim=True)
+    likely = (scores - torch.where(greatest == float("-inf"), 0.0, greatest)).exp()
+    total = likely.sum(-1, keepdim=True)
+    return likely / torch.where(total == 0.0, 1.0, total)

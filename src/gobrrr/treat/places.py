@@ -15,8 +15,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Place:
     name: str
+    where: tuple[int, object]
+    """In what, and where in it."""
     find: Callable[[], Any]
     bind: Callable[[Any], object]
+
+
+def entries(thing: "dict[Any, Any]", keys: Iterable[object] | None = None) -> list[Place]:
+    """Of all keys, or of these."""
+    return [_entry(thing, key) for key in (thing if keys is None else keys)]
 
 
 def bound(things: Iterable[object]) -> "list[tuple[Place, torch.Tensor | None]]":
@@ -44,23 +51,24 @@ def _held(thing: object) -> Iterator[tuple[Callable[[], Place], object]]:
     elif isinstance(thing, list):
         yield from ((partial(_item, thing, number), value) for number, value in enumerate(thing))
     elif isinstance(thing, CellType):
-        place = _variable(thing)
+        place = variable(thing)
         yield lambda: place, place.find()
 
 
 def _entry(thing: "dict[Any, Any]", key: object) -> Place:
     name = key if isinstance(key, str) else f"a {type(key).__name__}"
-    return Place(name, partial(thing.get, key), partial(thing.__setitem__, key))
+    return Place(name, (id(thing), key), partial(thing.get, key), partial(thing.__setitem__, key))
 
 
 def _item(thing: "list[Any]", number: int) -> Place:
-    return Place(f"item {number}", partial(_at, thing, number), partial(thing.__setitem__, number))
+    where = id(thing), number
+    return Place(f"item {number}", where, partial(_at, thing, number), partial(thing.__setitem__, number))
 
 
 def _at(thing: "list[Any]", number: int) -> Any:
     return thing[number] if number < len(thing) else None
 
 
-def _variable(cell: CellType) -> Place:
-    contents = partial(getattr, cell, "cell_contents")
-    return Place("a variable", partial(value_or_empty, contents), partial(setattr, cell, "cell_contents"))
+def variable(cell: CellType) -> Place:
+    contents, write = partial(getattr, cell, "cell_contents"), partial(setattr, cell, "cell_contents")
+    return Place("a variable", (id(cell), None), partial(value_or_empty, contents), write)

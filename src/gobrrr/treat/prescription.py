@@ -1,6 +1,7 @@
 """A Prescription: made of a plan that proved itself, and applied to a model and its optimizer elsewhere."""
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -11,10 +12,10 @@ from gobrrr import schema
 from gobrrr.errors import BadInput, GobrrrError
 from gobrrr.timing.state import preserved
 from gobrrr.treat.compiling import patient_compiler
-from gobrrr.treat.inference import guarded, refuse_training
+from gobrrr.treat.inference import guarded, make_room, refuse_training
 from gobrrr.treat.outcome import Kept, PrescribedDose, Prescription
 from gobrrr.treat.subject import Subject, examined_subject
-from gobrrr.treat.treatment import TREATMENTS, Dose, Plan, Stage, graphless
+from gobrrr.treat.treatment import TREATMENTS, Dose, Plan, Stage, Unfit, graphless
 from gobrrr.treat.trial import said_by
 
 if TYPE_CHECKING:
@@ -66,11 +67,17 @@ class Applied:
     undo: Callable[[], None]
 
     def step(self, step: Callable[[], Any]) -> Callable[[], Any]:
-        """The step to call from now on. A captured one reads each batch from the same tensors: copy into those."""
+        """The step to call from now on. A captured one reads each batch from the same tensors: what the step finds
+        under a name of its own is copied there, and all else has to be. Large results are overwritten by the next step.
+        """
         self.undo()
         refuse_training(self.subject, self.plan)
         self.subject.step = self.subject.origin = step
-        put_in_force(self.subject, self.plan)
+        self.subject.books = None
+        try:
+            put_in_force(self.subject, self.plan)
+        except Unfit as unfit:
+            raise BadInput(f"the prescription is not for this step: {unfit}") from unfit
         self.undo = guarded(self.subject, self.plan)
         return self.subject.run
 
@@ -83,8 +90,10 @@ def put_in_force(subject: Subject, plan: Plan) -> None:
         for _ in range(FIRST_STEPS if graphless(plan) != plan else 0):
             subject.run()
         subject.become(plan)
-        with preserved(subject.origin):
+        with preserved(subject.origin) as kept:
             subject.run()
+    for warning in kept.warnings:
+        warnings.warn(f"a step was run to compile it: {warning}", stacklevel=3)
 
 
 def apply(
@@ -102,6 +111,7 @@ def apply(
     subject.models = _named_as(found.model, subject.models)
     refuse_others(found, subject)
     doses = doses_of((dose.treatment, dose.sites) for dose in found.doses)
+    make_room(subject.models.values())
     try:
         refuse_training(subject, doses)
         subject.become(tuple(_without_step(doses, subject)))

@@ -70,7 +70,10 @@ class Subject:
             with interrupts_deferred():
                 before = self.end(common)
             for dose in plan[common:]:
-                self.courses.append(Course(dose, swap_on(dose.treatment.edits(self, dose.sites))))
+                course = Course(
+                    dose, swap_on(dose.treatment.edits(self, dose.sites))
+                )  # which may end others for a while
+                self.courses.append(course)
         except BaseException:
             with interrupts_deferred():
                 self.end(common)

@@ -49,7 +49,7 @@ class CompileRegions:
         backend = inductor_after()  # one for all, or nothing that is compiled serves a second block
         yield from generated_otherwise(subject.device)
         for site in sites:
-            yield compiled(subject.module(site), backend=backend)
+            yield from compiled(subject.module(site), backend=backend)
 
 
 def _paths(sites: Iterable[str]) -> frozenset[str]:

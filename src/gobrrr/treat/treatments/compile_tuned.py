@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.treat.attention import argument, attention_nodes, known
+from gobrrr.treat.attention import argument, attention_nodes
 from gobrrr.treat.chart import REACHED, Chart
 from gobrrr.treat.compiling import (
     COMBINED,
@@ -22,6 +22,7 @@ from gobrrr.treat.one_row import queries_spelled_out, rows_spelled_out
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 from gobrrr.treat.treatments.compile_whole import WHOLE, compiled_sites, whole_or_models
+from gobrrr.treat.writes import known
 from gobrrr.work.op import Op, OpClass
 
 if TYPE_CHECKING:

@@ -70,4 +70,4 @@ def compiled_sites(subject: Subject, sites: tuple[str, ...], backend: Callable[.
         if site == "step":
             yield from compiled_step(subject, backend)
         else:
-            yield compiled(subject.module(site), backend=backend)
+            yield from compiled(subject.module(site), backend=backend)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.compiling import compiled_update
+from gobrrr.treat.compiling import compiled_update, many_versions
 from gobrrr.treat.edit import Edit, attribute
 from gobrrr.treat.fusing import compiled_host_s, fit_to_compile, is_update, one_pass_forecast
 from gobrrr.treat.optimizers import (
@@ -52,6 +52,7 @@ class CompiledOptimizer:
             if subject.device.startswith("cuda"):
                 yield from flags(optimizer, _of_many(optimizer))
                 yield from capturable(optimizer)
+            yield from many_versions()
             yield attribute(optimizer, "step", compiled_update(optimizer))
 
 

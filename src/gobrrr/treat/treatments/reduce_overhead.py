@@ -43,4 +43,4 @@ class ReduceOverhead:
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         for site in sites:
-            yield compiled(subject.module(site), mode="reduce-overhead")
+            yield from compiled(subject.module(site), mode="reduce-overhead")

@@ -54,7 +54,7 @@ class SdpaRewrite:
         """Traced by the compiler's front end, whose guards see to it that the trace holds, and run as it is."""
         backend = eager_after(made_one_call, masks_named)
         for site in sites:
-            yield compiled(subject.module(site), backend=backend)
+            yield from compiled(subject.module(site), backend=backend)
 
 
 def calling_attention(subject: Subject) -> set[str]:

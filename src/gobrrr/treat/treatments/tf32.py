@@ -1,9 +1,10 @@
 """TF32: products of fp32 on matrix units, with ten bits of mantissa."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.edit import Edit
+from gobrrr.treat.edit import Edit, held_by_all
 from gobrrr.treat.precision import faster_products
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Numerics, Stage, treatment
@@ -30,7 +31,7 @@ class TF32:
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         del subject, sites
-        yield fp32_products("high", "tf32")
+        yield held_by_all("fp32 products", partial(fp32_products, "high", "tf32"))
 
 
 def fp32_products(older: str, newer: str) -> Edit:

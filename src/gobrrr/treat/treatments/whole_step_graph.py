@@ -41,8 +41,7 @@ class WholeStepGraph:
         for optimizer in chart.subject.optimizers:
             if not can_be_captured(optimizer):
                 raise Unfit(f"{type(optimizer).__name__} cannot be captured")
-        if books_kept(chart.subject):
-            raise Unfit("the step counts, logs or sets a rate in Python, and a graph replays kernels alone")
+        refuse_books(chart.subject)
         return ("step",)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
@@ -58,18 +57,24 @@ class WholeStepGraph:
         fp32, badly.
         """
         del sites
+        refuse_books(subject)
         for optimizer in subject.optimizers:
             if can_be_fused(optimizer):
                 yield from flags(optimizer, FUSED)
             yield from rates_in_tensors(optimizer)
             yield from capturable(optimizer)
         graph = captured(subject)
-        yield attribute(subject, "step", heeding(subject, graph.replay))
-        for parameter, left in graph.gradients:
-            if left is not parameter.grad:
-                yield gradient(parameter, left)
+        yield attribute(subject, "step", heeding(subject, graph))
+        for one in graph.gradients:
+            if one.left is not one.parameter.grad and not one.added:
+                yield gradient(one.parameter, one.left)
         for place, computed in graph.bound:
             yield rebinding(place.find, place.bind, computed)
+
+
+def refuse_books(subject: Subject) -> None:
+    if books_kept(subject):
+        raise Unfit("the step counts, logs or sets a rate in Python, and a graph replays kernels alone")
 
 
 def can_be_captured(optimizer: object) -> bool:
