@@ -156,3 +156,8 @@ def test_what_was_not_examined_as_treated_has_no_advice(monkeypatch):
     found = treat(lambda: training(foreach=False), "made.py:up")
     assert not found.kept
     assert found.advice is not None
+
+
+def test_every_treatment_is_told_of_to_its_users():
+    page = (Path(__file__).parents[1] / "docs" / "treating.md").read_text()
+    assert not [name for name in TREATMENTS if f"`{name}`" not in page]

@@ -86,6 +86,49 @@ def test_a_graph_reads_rates_that_are_set_as_numbers():
         assert ours == pytest.approx(theirs, rel=1e-4)
 
 
+class Loop:
+    """A program that reads its batch under a name, and whose optimizer steps outside of what is captured."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = torch.nn.Linear(64, 1).cuda()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-2)
+        self.next(0)
+
+    def next(self, seed: int) -> None:
+        made = torch.Generator().manual_seed(seed)
+        self.batch = torch.randn(8, 64, generator=made).cuda(), torch.randn(8, 1, generator=made).cuda()
+
+    def backward(self) -> torch.Tensor:
+        x, y = self.batch
+        loss = (self.model(x) - y).square().mean()
+        loss.backward()
+        return loss.detach()
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_a_captured_part_of_a_program_trains_as_the_program_does(accumulated, to_none):
+    loop, plain = Loop(), Loop()
+    found = subject_of(lambda: loop.backward)
+    found.run()
+    plain.backward()
+    found.become((GRAPH,))
+    losses, expected = [], []
+    for number in range(6):
+        for one in (loop, plain):
+            one.next(number)
+        losses.append(found.run())
+        expected.append(plain.backward())
+        if number % accumulated == accumulated - 1:
+            for one in (loop, plain):
+                one.optimizer.step()
+                one.optimizer.zero_grad(set_to_none=to_none)
+    assert found.plan, "the graph is still there"
+    torch.testing.assert_close(torch.stack(losses), torch.stack(expected))
+    torch.testing.assert_close(loop.model.weight, plain.model.weight)
+
+
 def test_a_graph_ends_where_its_optimizer_loads():
     made = training()
     found = warm(made)
