@@ -293,7 +293,17 @@ def test_where_nothing_was_tried_nothing_is_said_of_what_was():
     assert "nothing that was tried" in treatment_view(replace(treated(), kept=())).verdict
     cached = replace(treated(), fused_floor_s=1.01 * treated().treated_s)
     assert "faster than the fused floor" in treatment_view(cached).verdict
-    assert "of the fused floor" in treatment_view(replace(cached, fused_floor_s=0.5 * treated().treated_s)).verdict
+    half = treatment_view(replace(cached, fused_floor_s=0.5 * treated().treated_s))
+    assert "at 50 % of what this machine can do (fused floor 20" in half.verdict
+
+
+def test_between_the_ends_of_the_last_race_each_treatment_gains_what_it_gained_in_its_own():
+    """However long the step took then."""
+    found = treated()
+    busy = replace(found, kept=tuple(replace(one, step_s=3 * one.step_s) for one in found.kept))
+    levels = treatment_view(busy).levels
+    assert [level.to_s for level in levels[:4]] == pytest.approx([0.1, 0.05, 0.04, 0.04])
+    assert levels == treatment_view(found).levels
 
 
 def test_treatments_that_were_not_tried_for_one_reason_stand_on_one_line():

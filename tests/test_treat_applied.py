@@ -18,8 +18,10 @@ from torch._dynamo.utils import counters
 
 import gobrrr
 import gobrrr.treat.treatments  # registers them
+import reported
 from gobrrr import schema
 from gobrrr.errors import BadInput
+from gobrrr.treat.compiling import MOST_SETTINGS
 from gobrrr.treat.outcome import PrescribedDose
 from gobrrr.treat.prescription import fingerprint_of
 from gobrrr.treat.subject import subject_of
@@ -283,6 +285,7 @@ def test_what_nobody_can_undo_any_more_is_not_treated_again():
         gobrrr.apply(rx, made.model)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_who_draws_from_an_iterator_is_told_that_a_batch_is_gone():
     made = training()
     batches = iter([made.inputs] * 10)
@@ -292,11 +295,73 @@ def test_who_draws_from_an_iterator_is_told_that_a_batch_is_gone():
         with torch.no_grad():
             return made.model(next(batches))
 
-    with pytest.warns(UserWarning, match="a step was run to compile it: .*cannot be put back"):
+    with pytest.warns(UserWarning, match="some steps were run to compile them: .*cannot be put back"):
         gobrrr.apply(rx, made.model, made.optimizer).step(step)
 
 
+# **** steps ****
+
+
+def test_a_step_that_wants_arguments_is_told_how_to_be_called():
+    made = training()
+    applied = gobrrr.apply(prescription(made.model, FUSED), made.model, made.optimizer)
+    with pytest.raises(BadInput, match=r"without arguments .* rx\.step\(lambda: step\(\*batch\)\)"):
+        applied.step(lambda x, y: x + y)
+
+
+def test_where_a_step_fails_what_was_in_force_before_is_again():
+    made = training()
+    rx = prescription(made.model, FUSED, PrescribedDose("compile", ("step",)))
+    applied = gobrrr.apply(rx, made.model, made.optimizer)
+
+    def fails():
+        raise KeyError("no batch yet")
+
+    with pytest.raises(KeyError):
+        applied.step(fails)
+    assert made.optimizer.param_groups[0]["fused"] is True
+    applied.step(made.step)()
+    applied.undo()
+    assert made.optimizer.param_groups[0]["fused"] is None
+
+
 # **** optimizers ****
+
+
+def test_weights_that_lie_elsewhere_are_followed_by_their_optimizer_or_it_is_asked_for():
+    made = images()
+    last = PrescribedDose("channels-last", ("model:0", "model:3"))
+    with pytest.raises(BadInput, match=r"gobrrr\.apply\(\.\.\., model, optimizer\)"):
+        gobrrr.apply(prescription(made.model, last, trains=True), made.model)
+    gobrrr.apply(prescription(made.model, last, trains=False), made.model).undo()
+
+
+def test_an_optimizer_of_another_model_is_refused():
+    made, other = training(), nn.Linear(2, 2)
+    with pytest.raises(BadInput, match="this SGD holds no parameter of the model"):
+        gobrrr.apply(prescription(made.model, FUSED), made.model, torch.optim.SGD(other.parameters(), 0.1))
+
+
+def test_a_step_of_several_models_wants_all_of_them():
+    made = training()
+    rx = replace(prescription(made.model, FUSED), model="another", models=2)
+    with pytest.raises(BadInput, match="for a step of 2 models, and 1 was given"):
+        gobrrr.apply(rx, made.model, made.optimizer)
+
+
+def test_a_model_is_found_behind_its_compiler():
+    made = training()
+    gobrrr.apply(prescription(made.model, FUSED), torch.compile(made.model), made.optimizer)
+    assert made.optimizer.param_groups[0]["fused"] is True
+
+
+@pytest.mark.parametrize("kept", ["found", "file"])
+def test_all_that_was_found_holds_a_prescription(kept, tmp_path):
+    made = training()
+    found = replace(reported.treated(), prescription=prescription(made.model, FUSED))
+    schema.write(found, tmp_path / "found.json")
+    gobrrr.apply(found if kept == "found" else tmp_path / "found.json", made.model, made.optimizer)
+    assert made.optimizer.param_groups[0]["fused"] is True
 
 
 def test_a_fused_optimizer_stays_so_when_it_loads_and_is_not_when_that_is_undone():
@@ -361,6 +426,63 @@ def test_a_compiled_optimizer_follows_rates_loads_and_its_undoing(kind):
     assert made.optimizer.param_groups[0]["lr"] == pytest.approx(plain.optimizer.param_groups[0]["lr"])
     assert isinstance(made.optimizer.param_groups[0]["lr"], float)
     agree(2)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.NAdam, Signs])
+def test_a_compiled_optimizer_follows_its_other_settings_there_and_back(kind):
+    """Dynamo by itself takes them for variables from the second on, and leaves them what they were."""
+    key, values = ("keeps", [0.9, 0.5, 0.9, 0.9]) if kind is Signs else ("betas", [(0.9, 0.999), (0.5, 0.9)] * 2)
+    for _ in range(2):  # also in the same process again
+        made, plain = training(optimizer=kind), training(optimizer=kind)
+        applied = gobrrr.apply(prescription(made.model, COMPILED), made.model, made.optimizer)
+        for value in values:
+            for one in (made, plain):
+                one.optimizer.param_groups[0][key] = value
+            for _ in range(2):
+                assert float(made.step()) == pytest.approx(float(plain.step()), rel=1e-4)
+        applied.undo()
+
+
+def test_an_optimizer_whose_settings_never_rest_is_not_compiled_for_ever():
+    torch.compiler.reset()
+    made, plain = (training(optimizer=torch.optim.RMSprop, momentum=0.5) for _ in range(2))
+    gobrrr.apply(prescription(made.model, COMPILED), made.model, made.optimizer)
+    counters["stats"].clear()
+    for number in range(2 * MOST_SETTINGS):
+        for one in (made, plain):
+            one.optimizer.param_groups[0]["momentum"] = 0.1 * (number + 1)
+        assert float(made.step()) == pytest.approx(float(plain.step()), rel=1e-4)
+    assert counters["stats"]["unique_graphs"] <= MOST_SETTINGS + 1
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD, torch.optim.NAdam])
+def test_a_compiled_step_that_sets_its_rate_changes_no_other_setting(kind):
+    """Dynamo would have the optimizer captured."""
+    torch.compiler.reset()
+    made = training(optimizer=kind)
+    model, optimizer = made.model, made.optimizer
+    rates = {"now": 1e-2}
+
+    def step():
+        for group in optimizer.param_groups:
+            group["lr"] = rates["now"]
+        loss = model(made.inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    settings = copy.deepcopy(optimizer.state_dict()["param_groups"])
+    applied = gobrrr.apply(prescription(model, PrescribedDose("compile", ("step",))), model, optimizer)
+    treated = applied.step(step)
+    for rate in (1e-2, 5e-3):
+        rates["now"] = rate
+        treated()
+    assert optimizer.param_groups[0]["lr"] == 5e-3
+    applied.undo()
+    step()
+    settings[0]["lr"] = 5e-3
+    assert optimizer.state_dict()["param_groups"] == settings
 
 
 def test_no_rate_is_compiled_anew():

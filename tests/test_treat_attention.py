@@ -63,6 +63,40 @@ def divided_down(q, k, v, mask):
     return torch.div(q @ k.mT, 0.5, rounding_mode="floor").softmax(-1) @ v
 
 
+def masked_in_place(q, k, v, mask):
+    scores = q @ k.mT * 0.3
+    scores.masked_fill_(mask, float("-inf"))
+    return scores.softmax(-1) @ v
+
+
+def scaled_in_place(q, k, v, mask):
+    scores = q @ k.mT
+    scores.mul_(0.3)
+    return scores.softmax(-1) @ v
+
+
+def set_in_place(q, k, v, mask):
+    scores = q @ k.mT
+    scores[..., 3:] = float("-inf")
+    return scores.softmax(-1) @ v
+
+
+def weights_set_in_place(q, k, v, mask):
+    weights = (q @ k.mT).softmax(-1)
+    weights[..., 3:] = 0.0
+    return weights @ v
+
+
+def query_written_between(q, k, v, mask):
+    q = q * 1
+    scores = q @ k.mT
+    q.zero_()
+    return scores.softmax(-1) @ v
+
+
+WRITTEN = [masked_in_place, scaled_in_place, set_in_place, weights_set_in_place, query_written_between]
+
+
 def over_rows(q, k, v, mask):
     return (q @ k.mT).softmax(dim=-2) @ v
 
@@ -101,7 +135,7 @@ def test_attention_is_found_and_computes_the_same(function):
     torch.testing.assert_close(result, function(*given), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("function", [over_rows, weights_returned, no_softmax, added_thrice, divided_down])
+@pytest.mark.parametrize("function", [over_rows, weights_returned, no_softmax, added_thrice, divided_down, *WRITTEN])
 def test_what_only_looks_like_attention_stays(function):
     given = inputs()
     calls, result = traced(function, *given)

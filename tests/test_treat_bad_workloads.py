@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import gobrrr.treat.treating
-from gobrrr.errors import ProgramFailed
+from gobrrr.errors import CannotDecide, ProgramFailed
 from gobrrr.treat.treating import treat
 from gobrrr.workload import Workload
 from test_examination import probed
@@ -119,6 +119,19 @@ def test_a_cache_that_is_filled_and_reset():
 
     model = Cached()
     treated(Workload(model, torch.randn(4), reset=lambda: setattr(model, "filled", 0)))
+
+
+def test_a_training_step_whose_loss_is_no_number_is_not_treated():
+    class Lost(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.layer(x) * float("nan")
+
+    with pytest.raises(CannotDecide, match="see that they are finite"):
+        treated(with_loss(Lost(), torch.randn(2, 4), torch.optim.AdamW))
 
 
 def test_an_optimizer_of_ones_own_is_left_alone():

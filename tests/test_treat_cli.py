@@ -97,6 +97,28 @@ def test_what_to_type_next_depends_on_what_was_found():
     assert _following(idle, "a.py:b", none, Path("rx.json")) == "gobrrr examine a.py:b"
 
 
+@pytest.mark.parametrize(
+    ("models", "optimizers", "given"),
+    [(1, 1, "model, optimizer"), (1, 0, "model"), (2, 0, "[model, ...]"), (2, 2, "[model, ...], [optimizer, ...]")],
+)
+def test_who_applies_it_is_told_what_to_give(models, optimizers, given):
+    found = treated()
+    found = replace(found, prescription=replace(found.prescription, models=models, optimizers=optimizers))
+    assert f'gobrrr.apply("rx.json", {given})' in _following(found, "a.py:b", frozenset(), Path("rx.json"))
+
+
+def test_what_fails_in_the_last_race_is_not_kept_and_the_rest_is_told(monkeypatch):
+    def fails(*_args, **_kwargs):
+        raise RuntimeError("not twice")
+
+    monkeypatch.setattr(treating, "raced", fails)
+    found = treat(training, "a step", effort=FEW)
+    assert not found.kept
+    assert found.speedup == 1
+    if found.rejected:
+        assert "failed in the last race: RuntimeError: not twice" in {one.reason for one in found.rejected}
+
+
 def test_all_treatments_are_listed(gobrrr):
     code, out, _ = gobrrr("treat", "--list")
     assert code == 0

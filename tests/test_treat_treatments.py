@@ -14,8 +14,7 @@ from torch._inductor.utils import run_and_get_code
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.timing.state import preserved
 from gobrrr.timing.state.reach import reached
-from gobrrr.treat import edit
-from gobrrr.treat.compiling import MANY, patient_compiler
+from gobrrr.treat.compiling import VERSIONS, patient_compiler
 from gobrrr.treat.edit import Edit, strided
 from gobrrr.treat.samples import flat
 from gobrrr.treat.subject import Subject, subject_of
@@ -390,15 +389,13 @@ def test_tf32_stays_on_until_the_last_who_wants_it_is_gone():
     assert torch.get_float32_matmul_precision() == before
 
 
-def test_what_is_compiled_by_a_treatment_has_room_for_all_its_versions_as_long_as_it_is_in_force(monkeypatch):
-    monkeypatch.setattr(edit, "_SHARED", {})  # what other tests have left in force
-    found = subject(training())
-    with config.patch(recompile_limit=8):
-        with patient_compiler():
-            turn = found.become((Dose(TREATMENTS["compile-regions"], ("model:0", "model:1")),))
-        assert config.recompile_limit == MANY
-        turn.to_before()
-        assert config.recompile_limit == 8
+def test_blocks_that_are_compiled_one_by_one_have_room_for_more_versions_as_long_as_they_are():
+    found, limit = subject(training()), config.recompile_limit
+    with patient_compiler():
+        turn = found.become((Dose(TREATMENTS["compile-regions"], ("model:0", "model:1")),))
+    assert config.recompile_limit == limit + 2 * VERSIONS
+    turn.to_before()
+    assert config.recompile_limit == limit
 
 
 def test_tf32_is_switched_on_and_off():

@@ -1,6 +1,5 @@
 """`gobrrr examine`."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
@@ -54,7 +53,6 @@ def examined(
     from gobrrr.examination import examine
     from gobrrr.workload import load_factory
 
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler writes its comings and goings to the terminal
     return examine(load_factory(target), target, progress, batch_test=batch_test, effort=effort)
 
 

@@ -1,6 +1,5 @@
 """`gobrrr run`."""
 
-import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -68,7 +67,6 @@ def command(
     from gobrrr.integrations.script import exit_code
 
     script = _script(args, module, code)
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler writes its comings and goings to the terminal
     stderr, target = sys.stderr, shlex.join([*([script.kind] if script.kind else []), script.what, *script.args])
 
     def say(sentence: str) -> None:
@@ -95,9 +93,9 @@ def command(
 
 def _treated(script: "Script", rx: Path, say: Callable[[str], None]) -> Callable[[], None]:
     from gobrrr.integrations.applying import applying
-    from gobrrr.treat.outcome import Prescription
+    from gobrrr.treat.outcome import prescription_in
 
-    prescription = schema.read(Prescription, rx)
+    prescription = prescription_in(rx)
 
     def run() -> None:
         with applying(prescription, say):

@@ -1,6 +1,5 @@
 """`gobrrr treat`."""
 
-import os
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -76,14 +75,21 @@ def _following(found: "Treated", target: str, allow: frozenset[str], keep: Path 
         allowing = f"--allow {quote(','.join(sorted(allow)))} " if allow else ""
         return f"gobrrr treat {quote(target)} {allowing}--keep rx.json"
     whole = any(dose.sites == ("step",) for dose in found.prescription.doses)
-    return f'in your program: rx = gobrrr.apply("{keep}", model, optimizer){"; step = rx.step(step)" if whole else ""}'
+    return f'in your program: rx = gobrrr.apply("{keep}", {_given(found)}){"; step = rx.step(step)" if whole else ""}'
+
+
+def _given(found: "Treated") -> str:
+    """One of each, or lists; and no optimizer where there was none."""
+    rx = found.prescription
+    model = "[model, ...]" if (rx.models or 1) > 1 else "model"
+    optimizer = "[optimizer, ...]" if (rx.optimizers or 1) > 1 else "optimizer"
+    return model if rx.optimizers == 0 else f"{model}, {optimizer}"
 
 
 def _treated(target: str, allow: frozenset[str], budget_s: float) -> "Treated":
     from gobrrr.treat.treating import treat
     from gobrrr.workload import load_factory
 
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler writes its comings and goings to the terminal
     return treat(load_factory(target), target, allow=allow, budget_s=budget_s, say=say)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gobrrr.errors import GobrrrError
 from gobrrr.integrations.imports import when_imported
 from gobrrr.treat.outcome import PrescribedDose, Prescription
-from gobrrr.treat.treatment import TREATMENTS, Stage
+from gobrrr.treat.treatment import TREATMENTS, Stage, Treatment
 
 if TYPE_CHECKING:
     from gobrrr.treat.prescription import Applied
@@ -17,10 +17,20 @@ Say = Callable[[str], None]
 
 def _is_for_optimizers(dose: PrescribedDose) -> bool:
     """Its sites are their places."""
+    known = _known(dose)
+    return known is not None and known.stage is Stage.OPTIMIZER
+
+
+def _moves(dose: PrescribedDose) -> bool:
+    """An optimizer has to know, whichever it is."""
+    known = _known(dose)
+    return known is not None and known.moves
+
+
+def _known(dose: PrescribedDose) -> Treatment | None:
     import gobrrr.treat.treatments  # noqa: F401 (registers them)
 
-    known = TREATMENTS.get(dose.treatment)
-    return known is not None and known.stage is Stage.OPTIMIZER
+    return TREATMENTS.get(dose.treatment)
 
 
 @contextmanager
@@ -40,7 +50,8 @@ class _Applying:
     def __init__(self, prescription: Prescription, say: Say) -> None:
         self._prescription, self._say = prescription, say
         places = [site for dose in prescription.doses if _is_for_optimizers(dose) for site in dose.sites]
-        self._wanted = max((int(place) + 1 for place in places), default=0)
+        moves = prescription.trains and any(map(_moves, prescription.doses))
+        self._wanted = max((int(place) + 1 for place in places), default=1 if moves else 0)
         self._hooks = ExitStack()
         self._model: Any = None
         self._optimizers: list[Any] = []
@@ -56,7 +67,11 @@ class _Applying:
 
     def end(self) -> None:
         self._hooks.close()
-        if self._applied is None and not self._refused:
+        if (number := self._prescription.models or 1) > 1:
+            self._say(
+                f"the prescription is for {number} models of one step: gobrrr.apply(..., [model, ...]) in the program"
+            )
+        elif self._applied is None and not self._refused:
             missed = (
                 "called the model that the prescription is for"
                 if self._model is None

@@ -5,7 +5,6 @@ and what it changes is put back. Charts are Vega-Lite, which notebooks draw by t
 """
 
 import ast
-import os
 from collections.abc import Callable, Iterator
 from functools import singledispatch
 from importlib import import_module
@@ -106,7 +105,6 @@ def _magic(ipython: Any) -> Callable[[str, str], Examined]:
 
         if line.strip():
             raise UsageError(f"%%gobrrr takes no arguments, and there are {line.strip()!r}")
-        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler writes its comings and goings into the cell
         step = step_of(ipython.transform_cell(cell), ipython.user_ns)
         exam = examine(lambda: step, CELL)
         return Examined(exam, diagnose(exam))

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import prod
 
 from gobrrr import units
 from gobrrr.report.plain import plain
@@ -29,7 +30,6 @@ class Level:
 @dataclass(frozen=True, slots=True)
 class KeptLine:
     name: str
-    step_s: float
     predicted: float
     measured: float
     interval: str
@@ -132,7 +132,8 @@ def _of_floor(found: Treated) -> str:
         return ""
     if floor_s > found.treated_s:
         return "; faster than the fused floor"
-    return f"; at {units.percent(floor_s / found.treated_s, 0)} of the fused floor"
+    reached = units.percent(floor_s / found.treated_s, 0)
+    return f"; at {reached} of what this machine can do (fused floor {units.seconds(floor_s)})"
 
 
 def _doubt(found: Treated) -> str:
@@ -149,14 +150,16 @@ def _memory(before: int | None, after: int | None) -> str | None:
 
 
 def _levels(found: Treated) -> Iterator[Level]:
-    """Each treatment as it was raced, from what the step took before it to what it took with it; the first and last
-    levels are of the last race. Between races a machine may have changed its mind, so that one need not begin where the
-    one before it ended.
+    """The first and last levels are of the last race, and each treatment gains between what it gained in its own.
+
+    Back from the last: a machine may have changed its mind between two races, most of all the host of a step that
+    waits for it, as steps do before they are treated.
     """
     yield Level("as it was", "before", 0.0, found.baseline_s, None)
-    for one in found.kept:
-        without_s = one.step_s * one.measured
-        yield Level(plain(one.treatment), "kept", without_s, one.step_s, without_s / one.predicted)
+    for place, one in enumerate(found.kept):
+        step_s = found.treated_s * prod(later.measured for later in found.kept[place + 1 :])
+        without_s = step_s * one.measured
+        yield Level(plain(one.treatment), "kept", without_s, step_s, without_s / one.predicted)
     yield Level("treated", "after", 0.0, found.treated_s, found.baseline_s / found.predicted_speedup)
     for name, floor_s in (("fused floor", found.fused_floor_s), ("compulsory floor", found.compulsory_floor_s)):
         if floor_s is not None:
@@ -168,7 +171,6 @@ def _kept(one: Kept) -> KeptLine:
     error = "" if check.worst_error is None else f", worst error {check.worst_error:.2g}"
     return KeptLine(
         name=plain(one.treatment),
-        step_s=one.step_s,
         predicted=one.predicted,
         measured=one.measured,
         interval=f"{units.times(one.low)} to {units.times(one.high)}",

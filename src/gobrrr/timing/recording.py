@@ -15,6 +15,7 @@ from gobrrr.timing.timeline import Timeline
 from gobrrr.timing.traces.reading import read_trace
 from gobrrr.timing.traces.spans import timeline_of
 
+_NOTICES = "KINETO_LOG_LEVEL"
 _TEARDOWN = "TEARDOWN_CUPTI"
 """Read by Kineto, torch's profiler, when a recording begins and when it ends."""
 
@@ -96,7 +97,15 @@ def _runs_already() -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the profiler's own warnings, about its schedule; those of the steps are not ours to drop."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    """Without the profiler's own warnings, about its schedule; those of the steps are not ours to drop. And without its
+    comings and goings on the terminal, unless somebody has asked for them.
+    """
+    asked = _NOTICES in os.environ
+    os.environ.setdefault(_NOTICES, "6")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if not asked:
+            del os.environ[_NOTICES]

@@ -29,14 +29,33 @@ class Spelled:
     rate: float
     """Of dropout."""
     scale: float
+    scores: "tuple[Node, ...]"
+    """All between the two products, and at last the first of them."""
 
 
 def made_one_call(graph: "Graph") -> None:
     """Every attention that is spelled out becomes a call of scaled_dot_product_attention. What it was stays unused."""
-    for node in list(graph.nodes):
+    nodes = list(graph.nodes)
+    writers = [(place, node, memory_written(node)) for place, node in enumerate(nodes) if memory_written(node)]
+    for place, node in enumerate(nodes):
         found = spelled(node)
-        if found is not None:
+        if found is not None and not _is_written_into(found, nodes, place, writers):
             _replace(graph, found)
+
+
+def _is_written_into(
+    found: "Spelled", nodes: "list[Node]", output: int, writers: "list[tuple[int, Node, frozenset[int]]]"
+) -> bool:
+    """By anybody but its own parts: into its scores at any time, as a mask is filled in, or into what it is made of
+    before the last product, where one call reads it all.
+    """
+    scores = frozenset[int]().union(*map(memory_of, found.scores))
+    operands = frozenset[int]().union(*map(memory_of, (found.query, found.key_t, found.value, found.mask)))
+    first = nodes.index(found.scores[-1])
+    return any(
+        writer not in found.scores and (written & scores or (first < place < output and written & operands))
+        for place, writer, written in writers
+    )
 
 
 def spelled(node: "Node") -> Spelled | None:
@@ -50,11 +69,13 @@ def spelled(node: "Node") -> Spelled | None:
     softmax = _uncast(softmax)
     if not _calls(softmax, "softmax") or not _is_along_last(softmax) or len(softmax.users) > 1:
         return None
-    scores, mask, leaves_out = _unmasked(_uncast(softmax.args[0]))
+    masked = _uncast(softmax.args[0])
+    scores, mask, leaves_out = _unmasked(masked)
     scale, product = _unscaled(scores)
     if not _is_product(product):
         return None
-    found = Spelled(node, product.args[0], product.args[1], value, mask, leaves_out, rate, scale)
+    between = weights, softmax, masked, scores, product
+    found = Spelled(node, product.args[0], product.args[1], value, mask, leaves_out, rate, scale, between)
     return found if _fits(found) else None
 
 

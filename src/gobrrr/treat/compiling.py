@@ -25,7 +25,7 @@ from gobrrr.treat.draws import drawn_by_four
 from gobrrr.treat.edit import Edit, attribute, shared, swap_off, swap_on
 from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
 from gobrrr.treat.once import computed_once
-from gobrrr.treat.optimizers import Rates
+from gobrrr.treat.optimizers import Rates, other_settings
 from gobrrr.treat.stillness import idle_optimizers
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.writes import known
@@ -35,7 +35,13 @@ if TYPE_CHECKING:
     import torch
 
 MANY = 256
-"""Versions of a function that may be compiled: with and without dropout, for every block and every plan."""
+"""Versions of a function that may be compiled in a search: with and without dropout, for every plan that is tried."""
+
+MOST_SETTINGS = 4
+"""Of an optimizer besides its rates, as its decays: each is compiled anew, and a schedule of them has no end."""
+
+VERSIONS = 2
+"""More of them for each module that is compiled by itself: with gradients and without."""
 
 
 _OURS: ContextVar[bool] = ContextVar("whether what is compiled is what was looked at before", default=False)
@@ -50,12 +56,14 @@ def patient_compiler() -> Iterator[None]:
     """
     from torch._dynamo import config
 
-    room, ours = swap_on(many_versions()), _OURS.set(True)
+    room, ours = swap_on([more_versions(MANY)]), _OURS.set(True)
     try:
         with (
             _only_errors("torch._dynamo"),
             _only_errors("torch._inductor"),
-            config.patch(automatic_dynamic_shapes=False, ignore_logger_methods=Everything()),
+            config.patch(
+                accumulated_recompile_limit=8 * MANY, automatic_dynamic_shapes=False, ignore_logger_methods=Everything()
+            ),
             warnings.catch_warnings(),
         ):
             warnings.filterwarnings(
@@ -69,14 +77,19 @@ def patient_compiler() -> Iterator[None]:
         swap_off(room)
 
 
-def many_versions() -> Iterator[Edit]:
-    """As many as there are, for what is compiled by a treatment: past its limit the compiler silently gives up, and the
-    versions of all blocks that it compiles are those of one function.
+def more_versions(number: int) -> Edit:
+    """That one function may be compiled in, past which the compiler silently gives up: all blocks that it compiles are
+    versions of one. Not for ever more, though: a step that reads a counter is another program each time.
     """
     from torch._dynamo import config
 
-    yield shared(config, "recompile_limit", MANY)
-    yield shared(config, "accumulated_recompile_limit", 8 * MANY)
+    added = [False]
+
+    def write(wanted: bool) -> None:  # noqa: FBT001 (the value of the edit)
+        config.recompile_limit += number if wanted else -number
+        added[0] = wanted
+
+    return Edit(lambda: added[0], write, value=True)
 
 
 @contextmanager
@@ -106,7 +119,7 @@ def compiled(module: "torch.nn.Module", **how: Any) -> Iterator[Edit]:
     """As `module.compile` does it, which keeps the names of parameters: the module's call is compiled."""
     import torch
 
-    yield from many_versions()
+    yield more_versions(VERSIONS)
     yield attribute(module, "_compiled_call_impl", torch.compile(module._call_impl, **how))  # noqa: SLF001
 
 
@@ -118,7 +131,7 @@ def compiled_step(subject: Subject, backend: Callable[..., Any]) -> Iterator[Edi
         for name in ("step", "zero_grad"):
             yield attribute(optimizer, name, _uncompiled(getattr(optimizer, name), optimizer))
     yield globals_seen()
-    yield from many_versions()
+    yield settings_left_alone()
     yield attribute(subject, "step", torch.compile(_as_function(subject.step), backend=backend))
 
 
@@ -133,19 +146,35 @@ def _uncompiled(method: Callable[..., Any], owner: object) -> MethodType:
     return MethodType(torch.compiler.disable(called), owner)  # type: ignore[no-untyped-call]
 
 
-def compiled_update(optimizer: "torch.optim.Optimizer") -> MethodType:
+def compiled_update(optimizer: "torch.optim.Optimizer") -> Iterator[Edit]:
     """An optimizer's step, its rates read anew from where they are now."""
     import torch
 
     method, rates = optimizer.step, Rates(optimizer)
-    update = torch.compile(method)
+    update = torch.compile(method, dynamic=False)  # where another setting is taken for a variable it stays what it was
+    settings: set[Any] = set()
 
     @wraps(method)
     def called(_owner: object, *args: Any, **kwargs: Any) -> Any:
         rates.heed()
-        return update(*args, **kwargs)
+        settings.add(tuple(other_settings(optimizer)))
+        return (update if len(settings) <= MOST_SETTINGS else method)(*args, **kwargs)
 
-    return MethodType(called, optimizer)
+    yield settings_left_alone()
+    yield attribute(optimizer, "step", MethodType(called, optimizer))
+
+
+def settings_left_alone() -> Edit:
+    """Dynamo, as soon as it sees an optimizer's groups, takes it for one that can be captured, and whatever is written
+    into a group then writes all of it: that, and the settings of when it was traced, whatever they are now.
+    """
+    from torch._dynamo.variables.optimizer import OptimizerVariable
+
+    return shared(OptimizerVariable, "_set_capturable", _does_nothing)
+
+
+def _does_nothing(*_: object) -> None:
+    pass
 
 
 def globals_seen() -> Edit:

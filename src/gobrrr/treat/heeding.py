@@ -15,7 +15,7 @@ from typing import Any
 
 from gobrrr.timing.state.reach import globals_named
 from gobrrr.treat.capture import Captured, Gradient
-from gobrrr.treat.optimizers import Rates
+from gobrrr.treat.optimizers import Rates, other_settings
 from gobrrr.treat.places import Place, entries, variable
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import graphless
@@ -78,18 +78,12 @@ def copied(result: Any) -> Any:
 
 def settings(subject: Subject) -> list[object]:
     """What is in the kernels of a captured step, but for its rates. Groups of parameters are known by what they are:
-    an optimizer that has loaded has others. Schedules of rates leave notes of their own in them.
+    an optimizer that has loaded has others.
     """
-    groups = [(one, group) for one in subject.optimizers for group in one.param_groups]
-    numbers = [group.get(key) for one, group in groups for key in one.defaults if key != "lr"]
-    trained = [parameter.requires_grad for _, group in groups for parameter in group["params"]]
-    modes = [model.training for model in subject.models.values()]
-    return [*(id(group) for _, group in groups), *map(_known, numbers), *trained, *modes]
-
-
-def _known(value: object) -> object:
-    """A tensor by what it is: what is in it is read anew."""
-    return value if isinstance(value, bool | int | float | str | tuple | None) else id(value)
+    groups = [group for optimizer in subject.optimizers for group in optimizer.param_groups]
+    trained = [parameter.requires_grad for group in groups for parameter in group["params"]]
+    others = [one for optimizer in subject.optimizers for one in other_settings(optimizer)]
+    return [*map(id, groups), *others, *trained, *(model.training for model in subject.models.values())]
 
 
 class Weights:

@@ -80,6 +80,12 @@ def capturable(optimizer: Any) -> Iterator[Edit]:
     yield from steps_on_device(optimizer)
 
 
+def other_settings(optimizer: Any) -> list[object]:
+    """Besides rates. A tensor is known by what it is: what is in it is read anew. Notes of schedules do not count."""
+    numbers = [group.get(key) for group in optimizer.param_groups for key in optimizer.defaults if key != "lr"]
+    return [one if isinstance(one, bool | int | float | str | tuple | None) else id(one) for one in numbers]
+
+
 # **** rates ****
 
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
+from gobrrr import schema
 from gobrrr.bounds import LEAST_RATIO, LEAST_S, MOST, MOST_RATIO, MOST_S, Bound, refuse_beyond
 from gobrrr.treat.numerics import Check
 
@@ -87,6 +89,9 @@ class Prescription:
     measured: float
     trains: bool | None = None
     """Whether the step did; None in files that are older than this."""
+    models: int | None = None
+    """How many the step had, and optimizers; None likewise."""
+    optimizers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +129,13 @@ class Treated:
     def __post_init__(self) -> None:
         """It is a file, and files come from strangers."""
         refuse_beyond("treatment", _bounds(self))
+
+
+def prescription_in(path: Path) -> Prescription:
+    """Of this file, which may hold all that was found."""
+    kinds: list[type[Prescription | Treated]] = [Prescription, Treated]
+    found = schema.read_one_of(kinds, path)
+    return found.prescription if isinstance(found, Treated) else found
 
 
 def _bounds(found: Treated) -> Iterator[Bound]:

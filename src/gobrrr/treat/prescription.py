@@ -4,16 +4,16 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gobrrr import schema
 from gobrrr.errors import BadInput, GobrrrError
 from gobrrr.timing.state import preserved
 from gobrrr.treat.compiling import patient_compiler
-from gobrrr.treat.inference import guarded, make_room, refuse_training
-from gobrrr.treat.outcome import Kept, PrescribedDose, Prescription
+from gobrrr.treat.inference import guarded, make_room, optimized, refuse_training
+from gobrrr.treat.outcome import Kept, PrescribedDose, Prescription, Treated, prescription_in
 from gobrrr.treat.subject import Subject, examined_subject
 from gobrrr.treat.treatment import TREATMENTS, Dose, Plan, Stage, Unfit, graphless
 from gobrrr.treat.trial import said_by
@@ -69,17 +69,37 @@ class Applied:
     def step(self, step: Callable[[], Any]) -> Callable[[], Any]:
         """The step to call from now on. A captured one reads each batch from the same tensors: what the step finds
         under a name of its own is copied there, and all else has to be. Large results are overwritten by the next step.
+
+        Where that fails, what was in force before is again.
         """
-        self.undo()
+        refuse_arguments(step)
         refuse_training(self.subject, self.plan)
-        self.subject.step = self.subject.origin = step
-        self.subject.books = None
+        self.undo()
         try:
+            self.subject.step = self.subject.origin = step
+            self.subject.books = None
             put_in_force(self.subject, self.plan)
-        except Unfit as unfit:
-            raise BadInput(f"the prescription is not for this step: {unfit}") from unfit
-        self.undo = guarded(self.subject, self.plan)
+        except BaseException as error:
+            self.subject.step = self.subject.origin = _no_step
+            self.subject.become(tuple(_without_step(self.plan, self.subject)))
+            if isinstance(error, Unfit):
+                raise BadInput(f"the prescription is not for this step: {error}") from error
+            raise
+        finally:
+            self.undo = guarded(self.subject, self.plan)
         return self.subject.run
+
+
+def refuse_arguments(step: Callable[..., Any]) -> None:
+    """Of a step that cannot be called without."""
+    try:
+        signature(step).bind()
+    except TypeError:
+        raise BadInput(
+            "a step is called without arguments and finds its batch under a name: rx.step(lambda: step(*batch))"
+        ) from None
+    except ValueError:  # Python cannot tell
+        return
 
 
 def put_in_force(subject: Subject, plan: Plan) -> None:
@@ -93,11 +113,11 @@ def put_in_force(subject: Subject, plan: Plan) -> None:
         with preserved(subject.origin) as kept:
             subject.run()
     for warning in kept.warnings:
-        warnings.warn(f"a step was run to compile it: {warning}", stacklevel=3)
+        warnings.warn(f"some steps were run to compile them: {warning}; draw batches outside of the step", stacklevel=4)
 
 
 def apply(
-    prescription: "Prescription | str | Path",
+    prescription: "Prescription | Treated | str | Path",
     model: "torch.nn.Module | Sequence[torch.nn.Module]",
     optimizer: "torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None" = None,
 ) -> Applied:
@@ -106,11 +126,12 @@ def apply(
 
     What is for inference ends by itself where the model is trained or loads other weights.
     """
-    found = prescription if isinstance(prescription, Prescription) else schema.read(Prescription, Path(prescription))
-    subject = examined_subject(_no_step, _holding(model, optimizer))
+    found = _read(prescription)
+    subject = examined_subject(_no_step, _holding(_unwrapped(model), optimizer))
     subject.models = _named_as(found.model, subject.models)
     refuse_others(found, subject)
     doses = doses_of((dose.treatment, dose.sites) for dose in found.doses)
+    refuse_missing(found, subject, doses)
     make_room(subject.models.values())
     try:
         refuse_training(subject, doses)
@@ -120,6 +141,37 @@ def apply(
     except Exception as error:  # of torch's and of compilers: the model is as it was, and its owner is told
         raise BadInput(f"the prescription cannot be applied to this model: {said_by(error)}") from error
     return Applied(subject, doses, guarded(subject, doses))
+
+
+def _read(prescription: "Prescription | Treated | str | Path") -> Prescription:
+    if isinstance(prescription, str | Path):
+        return prescription_in(Path(prescription))
+    return prescription.prescription if isinstance(prescription, Treated) else prescription
+
+
+def _unwrapped(model: Any) -> Any:
+    """Behind torch.compile, or what spreads it over devices."""
+    if isinstance(model, list | tuple):
+        return [_unwrapped(one) for one in model]
+    from torch.nn import DataParallel
+    from torch.nn.parallel import DistributedDataParallel
+
+    inner = model.module if isinstance(model, DataParallel | DistributedDataParallel) else model
+    return getattr(inner, "_orig_mod", inner)
+
+
+def refuse_missing(prescription: Prescription, subject: Subject, plan: Plan) -> None:
+    """An optimizer that has to know, or one that knows nothing of the model."""
+    for dose in plan:
+        if dose.treatment.moves and prescription.trains and not subject.optimizers:
+            raise BadInput(
+                f"{dose.treatment.name} lays weights elsewhere, and what an optimizer keeps of them: "
+                "gobrrr.apply(..., model, optimizer)"
+            )
+    own = {id(one) for model in subject.models.values() for one in model.parameters()}
+    for optimizer in subject.optimizers:
+        if own.isdisjoint(map(id, optimized(optimizer))):
+            raise BadInput(f"this {type(optimizer).__name__} holds no parameter of the model")
 
 
 def _named_as(fingerprint: str, models: "dict[str, torch.nn.Module]") -> "dict[str, torch.nn.Module]":
@@ -157,5 +209,10 @@ def refuse_others(prescription: Prescription, subject: Subject) -> None:
         ("torch", prescription.torch, torch.__version__),
         ("device", prescription.device, identify(subject.device).name),
     ):
+        if was != here and what == "model" and prescription.models not in (None, len(subject.models)):
+            raise BadInput(
+                f"the prescription is for a step of {prescription.models} models, and {len(subject.models)} was given: "
+                "gobrrr.apply(..., [model, ...], [optimizer, ...])"
+            )
         if was != here:
             raise BadInput(f"the prescription is for another {what} ({was}, here {here}): run gobrrr treat again")

@@ -29,7 +29,7 @@ from gobrrr.treat.rehearsal import rehearsals
 from gobrrr.treat.search import Search, Step
 from gobrrr.treat.subject import Subject, Turn, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Plan
-from gobrrr.treat.trial import RIVAL_FASTER, Bench, Say, raced
+from gobrrr.treat.trial import RIVAL_FASTER, Bench, Say, raced, said_by
 from gobrrr.treat.verify import truth
 from gobrrr.workload import blamed, stdout_spared
 
@@ -166,6 +166,9 @@ def _final(bench: Bench, search: Search, exam: Exam) -> Final:
             return Final(plan, ran.before, ran.after, ran.comparison)
     except KeyboardInterrupt:
         return _not_raced(search, exam, plan)
+    except Exception as error:  # noqa: BLE001 (what has run before, and does not now, is nothing to keep)
+        search.disown(f"failed in the last race: {said_by(error)}")
+        return _unchanged(Sample(exam.window_step_s))
 
 
 def _not_raced(search: Search, exam: Exam, plan: Plan) -> Final:
@@ -226,6 +229,8 @@ def _treated(search: Search, came: Admission, target: str, final: Final, spent_s
             predicted=predicted,
             measured=final.comparison.speedup,
             trains=None if exam.program is None else Chart(exam, subject).trains,
+            models=len(subject.models),
+            optimizers=len(subject.optimizers),
         ),
         advice=_advice(search, exam, final),
         warnings=(*exam.quality.warnings, *search.warnings),

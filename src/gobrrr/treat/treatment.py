@@ -79,6 +79,8 @@ class Treatment:
     """Its first steps take seconds to minutes."""
     inference: bool
     """Computes with numbers made of the parameters when it was applied: not for what trains."""
+    moves: bool
+    """Lays parameters elsewhere, and what an optimizer keeps of them: whoever trains has to show it."""
     by_hand: str
     """The same as code."""
     kind: Kind
@@ -121,6 +123,7 @@ def treatment(
     risky: bool = False,
     compiles: bool = False,
     inference: bool = False,
+    moves: bool = False,
 ) -> Callable[[K], K]:
     """Registers the decorated class."""
 
@@ -129,7 +132,7 @@ def treatment(
         assert (allow is None) == (numerics is Numerics.SAME), "what changes numbers has to be allowed"
         code = dedent(by_hand).strip()
         TREATMENTS[name] = Treatment(
-            name, title, numerics, stage, allow, group, risky, compiles, inference, code, kind()
+            name, title, numerics, stage, allow, group, risky, compiles, inference, moves, code, kind()
         )
         return kind
 

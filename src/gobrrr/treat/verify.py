@@ -64,9 +64,13 @@ class Truth:
 
     @property
     def shows(self) -> bool:
-        """There is a number to compare: what is not finite is like anything, and of a random step only results tell."""
-        observed = self.eager[0].items() if self.repeats else self.chances[0].items()
-        return any(bool(one.values.isfinite().any()) for name, one in observed if self.repeats or is_result(name))
+        """There is a number to compare: what is not finite is like anything, and of a random step only results tell.
+        Where results are, and none of them is a number, what else there is tells nothing: a count of steps.
+        """
+        observed = list(self.eager[0].items() if self.repeats else self.chances[0].items())
+        results = [one for name, one in observed if is_result(name)]
+        telling = results or [one for _, one in observed if self.repeats]
+        return any(bool(one.values.isfinite().any()) for one in telling)
 
 
 def truth(subject: Subject) -> Truth:

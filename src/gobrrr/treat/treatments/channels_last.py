@@ -24,6 +24,7 @@ LIKELY, MOST = 0.15, 0.4
     "channels-last",
     "channels last",
     stage=Stage.LAYOUT,
+    moves=True,
     by_hand="""
     model = model.to(memory_format=torch.channels_last)
     """,

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.compiling import compiled_update, many_versions
-from gobrrr.treat.edit import Edit, attribute
+from gobrrr.treat.compiling import compiled_update
+from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import compiled_host_s, fit_to_compile, is_update, one_pass_forecast
 from gobrrr.treat.optimizers import (
     can_be_fused,
@@ -48,18 +48,18 @@ class CompiledOptimizer:
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         for optimizer in optimizers_at(subject, sites):
+            is_cuda = subject.device.startswith("cuda")
             yield from rates_in_tensors(optimizer)
-            if subject.device.startswith("cuda"):
-                yield from flags(optimizer, _of_many(optimizer))
+            yield from flags(optimizer, _of_many(optimizer, at_once=is_cuda))
+            if is_cuda:
                 yield from capturable(optimizer)
-            yield from many_versions()
-            yield attribute(optimizer, "step", compiled_update(optimizer))
+            yield from compiled_update(optimizer)
 
 
 def can_be_compiled(optimizer: Any) -> bool:
     return not (is_fused(optimizer) or can_be_fused(optimizer) or type(optimizer).__name__ in UNCOMPILED)
 
 
-def _of_many(optimizer: Any) -> dict[str, bool]:
-    """Where it can, it goes over all parameters at once, which makes one kernel of them."""
-    return {"foreach": True} if all("foreach" in group for group in optimizer.param_groups) else {}
+def _of_many(optimizer: Any, *, at_once: bool) -> dict[str, bool]:
+    """Where it has the choice, a GPU gets one kernel for all parameters, and a CPU a loop for each in one function."""
+    return {"foreach": at_once} if all("foreach" in group for group in optimizer.param_groups) else {}
