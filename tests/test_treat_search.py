@@ -106,6 +106,7 @@ def made(ward: Ward, name: str, stage=Stage.STRUCTURE, group=None, allow=None, *
         risky=risky,
         compiles=False,
         inference=False,
+        moves=False,
         by_hand="",
         kind=Made(ward, name, **kind),
     )

@@ -113,7 +113,7 @@ def put_in_force(subject: Subject, plan: Plan) -> None:
         with preserved(subject.origin) as kept:
             subject.run()
     for warning in kept.warnings:
-        warnings.warn(f"some steps were run to compile them: {warning}; draw batches outside of the step", stacklevel=4)
+        warnings.warn(f"some steps were run to compile them: {warning}; draw batches outside of the step", stacklevel=3)
 
 
 def apply(
