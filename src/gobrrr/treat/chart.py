@@ -118,8 +118,12 @@ class Chart:
         return [one for one in groups if inside(self.ops[one.group.ops[0]])]
 
     def _generated_s(self, one: GroupFloor) -> float | None:
-        """What a generated kernel takes for all of a group but its products; None where nothing is left, or known."""
+        """What a generated kernel takes for all of a group but its products; None where nothing is left, or known. What
+        stands between two products is attention, spelled out, and part of one call.
+        """
         ceilings, products = self.exam.ceilings, self._products(one)
+        if len(products) > 1:
+            return None
         works = [self.ops[op].work for op in one.group.ops if self.ops[op].cls is not OpClass.CONTRACTION]
         known = [replace(work, matrix={}) for work in works if work is not None]
         found = floor(total(known), beside_products(one.traffic, products) if products else one.traffic, ceilings)
