@@ -1,6 +1,7 @@
 """The rule for numbers: as near to the truth as eager is, and no treatment that is wrong passes."""
 
 import random
+import sys
 from ctypes import c_float
 from dataclasses import dataclass, replace
 from functools import partial
@@ -378,6 +379,27 @@ def test_what_a_name_means_afterwards_is_compared_too(momentum):
     known = truth(found)
     checked = verified(treated(found, attribute(model, "momentum", momentum)), known, found.plan)
     assert checked.passed == (momentum == 0.9)
+
+
+KEPT, FACTOR = torch.zeros(()), torch.tensor(0.9)
+
+
+def keeping():
+    """Under a global name."""
+    global KEPT  # noqa: PLW0603 (as scripts do)
+    KEPT = FACTOR * KEPT + 1
+    return torch.zeros(8)
+
+
+@pytest.mark.parametrize("factor", [0.9, 0.5])
+def test_what_a_global_name_means_afterwards_is_compared_too(factor):
+    found = subject_of(lambda: keeping)
+    found.run()
+    known = truth(found)
+    changed = attribute(sys.modules[__name__], "FACTOR", torch.tensor(factor))
+    with preserved(found.origin):
+        checked = verified(treated(found, changed), known, found.plan)
+    assert checked.passed == (factor == 0.9)
 
 
 @pytest.mark.parametrize("allowed", ["compile", "bf16-autocast"])

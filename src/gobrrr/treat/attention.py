@@ -177,9 +177,10 @@ def _changes_before_read(node: "Node") -> bool:
 
 
 MAKING_MASKS = frozenset(
-    "ones zeros full arange new_ones new_zeros new_full ones_like zeros_like full_like tril triu lt le gt ge eq ne add "
-    "sub neg and_ or_ xor invert not_ logical_and logical_or logical_not logical_xor bool to type view reshape "
-    "unsqueeze squeeze expand transpose permute getitem t".split()
+    "ones zeros full arange new_ones new_zeros new_full ones_like zeros_like full_like tril triu where masked_fill "
+    "lt le gt ge eq ne add sub mul neg abs and_ or_ xor invert not_ logical_and logical_or logical_not logical_xor "
+    "bitwise_and bitwise_or bitwise_not bitwise_xor bool to type float int long view reshape unsqueeze squeeze expand "
+    "repeat flatten transpose permute getitem t contiguous detach cat stack".split()
 )
 """What they give depends on their arguments alone, and is no other each time."""
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from types import CellType
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.timing.state.reach import value_or_empty
+from gobrrr.timing.state.reach import globals_named, value_or_empty
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +53,10 @@ def _held(thing: object) -> Iterator[tuple[Callable[[], Place], object]]:
     elif isinstance(thing, CellType):
         place = variable(thing)
         yield lambda: place, place.find()
+    elif isinstance(thing, FunctionType):
+        namespace = thing.__globals__
+        named = [name for name in globals_named(thing) if name in namespace]
+        yield from ((partial(_entry, namespace, name), namespace[name]) for name in named)
 
 
 def _entry(thing: "dict[Any, Any]", key: object) -> Place:
