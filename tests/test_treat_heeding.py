@@ -3,12 +3,17 @@
 import copy
 import warnings
 from contextlib import suppress
+from functools import partial
 
 import pytest
 import torch
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
-from gobrrr.treat.capture import Captured, Gradient
+from gobrrr.timing.state import preserved
+from gobrrr.treat.capture import Captured, Gradient, private_inputs
+from gobrrr.treat.compiling import patient_compiler
+from gobrrr.treat.names import names_of
+from gobrrr.treat.places import entries
 from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
 from gobrrr.treat.treatments import whole_step_graph
@@ -142,6 +147,7 @@ class Loop:
     def __init__(self) -> None:
         torch.manual_seed(0)
         self.model, self.batch, self.factor = torch.nn.Linear(4, 1), (torch.ones(2, 4), torch.ones(2, 1)), 1.0
+        self.last = None
 
     def loss(self) -> torch.Tensor:
         x, y = self.batch
@@ -162,7 +168,9 @@ def recorded(monkeypatch):
 
     def captured(found: Subject) -> Captured:
         loop = found.origin.__self__
-        x, y = loop.batch
+        with preserved(found.origin):
+            inputs = private_inputs(found, "cpu")
+        (x, y), *_ = [one.ours for one in inputs if one.place.name == "batch"]
         weight, bias = loop.model.weight, loop.model.bias
         left = torch.full_like(weight, 7.0)  # what its warm-up has left there
         result = torch.zeros(())
@@ -172,7 +180,9 @@ def recorded(monkeypatch):
             left.add_(2 * (off * x).mean(0))
             return result.copy_(off.square().mean())
 
-        return Captured(replay, (Gradient(weight, left, added=True),), ())
+        given = tuple((one.place, one.ours) for one in inputs)
+        made = tuple((place, result) for place in entries(vars(loop), ["last"]) if "last" in vars(loop))
+        return Captured(replay, (Gradient(weight, left, added=True),), made, given)
 
     monkeypatch.setattr(whole_step_graph, "captured", captured)
 
@@ -184,12 +194,107 @@ def looped() -> tuple[Loop, Subject]:
     return loop, found
 
 
-def test_another_batch_under_the_same_name_is_read(recorded):
+def test_another_batch_under_the_same_name_is_read_and_none_is_written(recorded):
+    """Also when it comes again, or lies in what others are parts of."""
     loop, found = looped()
-    for scale in (1.0, 2.0, 3.0):
-        loop.batch = (torch.full((2, 4), scale), torch.zeros(2, 1))
+    data = torch.arange(24.0).reshape(6, 4)
+    batches = [(data[place : place + 2], torch.zeros(2, 1)) for place in (0, 2, 4)]
+    kept = data.clone()
+    for batch in (*batches, *batches):
+        loop.batch = batch
         assert float(found.run()) == pytest.approx(loop.value())
+    data.mul_(2)
+    assert float(found.run()) == pytest.approx(loop.value())
+    assert torch.equal(data, 2 * kept)
     assert found.plan
+
+
+def test_names_that_exchange_their_batches_are_read_as_they_are(recorded):
+    loop, found = looped()
+    other = torch.zeros(2, 4), torch.ones(2, 1)
+    for _ in range(4):
+        loop.batch, other = other, loop.batch
+        assert float(found.run()) == pytest.approx(loop.value())
+
+
+def test_what_the_step_does_not_read_is_nobodys_business(recorded):
+    loop, found = looped()
+    for epoch in range(3):
+        loop.epoch, loop.logs = epoch, {"loss": found.run()}
+    assert found.plan
+
+
+def test_what_the_step_puts_under_a_name_is_there_again(recorded, monkeypatch):
+    monkeypatch.setattr(Loop, "backward", putting)
+    loop, found = looped()
+    for _ in range(3):
+        found.run()
+        assert float(loop.last) == pytest.approx(loop.value())
+        loop.last = None
+    assert found.plan
+
+
+def putting(self) -> torch.Tensor:
+    self.last = self.loss().detach()
+    return self.last
+
+
+@pytest.mark.parametrize("change", ["part", "mode"])
+def test_a_part_of_a_model_that_is_another_ends_the_graph(recorded, change):
+    loop, found = looped()
+    loop.model.extra = torch.nn.Dropout()
+    found.end()
+    found.become((GRAPH,))
+    found.run()
+    if change == "part":
+        loop.model.extra = torch.nn.Dropout()
+    else:
+        loop.model.extra.eval()
+    with pytest.warns(UserWarning, match="without its graph"):
+        found.run()
+
+
+# **** names ****
+
+
+class Trainer:
+    def __init__(self) -> None:
+        self.weight, self.unread, self.batch = 1.0, 2.0, torch.ones(2)
+
+    def scaled(self) -> float:
+        return self.weight
+
+    def train(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scaled()
+
+    def __call__(self) -> torch.Tensor:
+        return self.train(self.batch)
+
+
+def names(step) -> set[str]:
+    return {place.name for place in names_of(step)}
+
+
+def test_names_are_found_behind_methods_functions_and_objects():
+    trainer, batch = Trainer(), torch.ones(2)
+    assert names(trainer) == {"weight", "batch"}
+    assert names(partial(trainer.train, batch)) == {"weight"}
+    through = names_of(lambda: trainer.train(batch))
+    assert "weight" in {place.name for place in through}
+    assert any(place.find() is batch for place in through)
+    assert names(torch.ones) == set()
+
+
+def test_inputs_are_tensors_that_a_step_only_reads():
+    loop = Loop()
+    total = torch.zeros(())
+
+    def step():
+        total.add_(loop.loss().detach())
+        return total
+
+    found = subject_of(lambda: step)
+    assert {one.place.name for one in private_inputs(found, "cpu")} == {"batch"}
 
 
 @pytest.mark.parametrize("batch", [(torch.ones(3, 4), torch.ones(3, 1)), [torch.ones(2, 4), torch.ones(2, 1)], None])
@@ -199,6 +304,13 @@ def test_a_batch_of_another_kind_ends_the_graph(recorded, batch):
     with pytest.warns(UserWarning, match="without its graph"), suppress(TypeError):
         found.run()
     assert not found.plan
+
+
+def test_in_a_search_a_graph_that_would_end_is_refused(recorded):
+    loop, found = looped()
+    loop.factor = 2.0
+    with patient_compiler(), pytest.raises(Unfit, match="another in each step"):
+        found.run()
 
 
 def test_a_number_that_the_step_reads_ends_the_graph(recorded):

@@ -9,7 +9,8 @@ from gobrrr.machine.restore import without_garbage_collection
 from gobrrr.timing.state import preserved
 from gobrrr.timing.state.reach import reached
 from gobrrr.treat.edit import attribute, swap_off, swap_on
-from gobrrr.treat.places import Place, bound, rebound
+from gobrrr.treat.names import names_of
+from gobrrr.treat.places import Place, all_places, rebound
 from gobrrr.treat.subject import Subject
 
 if TYPE_CHECKING:
@@ -33,8 +34,10 @@ class Captured:
     replay: Callable[[], Any]
     gradients: "tuple[Gradient, ...]"
     """Of each parameter."""
-    bound: "tuple[tuple[Place, torch.Tensor], ...]"
+    bound: tuple[tuple[Place, Any], ...]
     """Where the step puts what it computes, and what a replay computes there."""
+    inputs: tuple[tuple[Place, Any], ...] = ()
+    """Where the step finds what it is given, and what a replay reads: tensors of ours, alike."""
 
 
 def captured(subject: Subject) -> Captured:
@@ -45,32 +48,93 @@ def captured(subject: Subject) -> Captured:
     import torch
 
     device = torch.device(subject.device)
-    parameters = [parameter for model in subject.models.values() for parameter in model.parameters()]
-    named = bound(reached(subject.origin))
+    parameters = list(subject.parameters().values())
+    named = all_places(reached(subject.origin))
     with preserved(subject.origin), torch.cuda.device(device):
         aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(aside):
-            for _ in range(WARM_UP):
-                subject.run()
-        torch.cuda.current_stream(device).wait_stream(aside)
-        torch.cuda.synchronize(device)
-        alive = [place.find() for place, _ in named]  # a step that reads what it puts there is captured reading these
-        before = [parameter.grad for parameter in parameters]
-        graph = torch.cuda.CUDAGraph()
-        with unnoticed(), without_garbage_collection(), torch.cuda.graph(graph, stream=aside):
-            result = subject.run()
-        gradients = tuple(
-            Gradient(parameter, parameter.grad, parameter.grad is not None and parameter.grad is there)
-            for parameter, there in zip(parameters, before, strict=True)
-        )
+            inputs = private_inputs(subject, device.type)
+        try:
+            with torch.cuda.stream(aside):
+                for _ in range(WARM_UP):
+                    subject.run()
+            torch.cuda.current_stream(device).wait_stream(aside)
+            torch.cuda.synchronize(device)
+            alive = [place.find() for place, _ in named]  # a step that reads what it puts there is captured so
+            before = [parameter.grad for parameter in parameters]
+            graph = torch.cuda.CUDAGraph()
+            with unnoticed(), without_garbage_collection(), torch.cuda.graph(graph, stream=aside):
+                result = subject.run()
+            gradients = tuple(
+                Gradient(parameter, parameter.grad, parameter.grad is not None and parameter.grad is there)
+                for parameter, there in zip(parameters, before, strict=True)
+            )
+        finally:
+            for one in inputs:
+                one.place.bind(one.theirs)
         renamed = tuple(rebound(named))
 
     def replay(_alive: object = alive) -> Any:
         graph.replay()
         return result
 
-    return Captured(replay, gradients, renamed)
+    return Captured(replay, gradients, renamed, tuple((one.place, one.ours) for one in inputs))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Input:
+    """A name of the step that holds nothing but tensors, which the step only reads."""
+
+    place: Place
+    theirs: Any
+    ours: Any
+    """Alike, and bound there while the step is captured: a graph must not read, nor anybody write, where the program
+    keeps its data.
+    """
+
+
+def private_inputs(subject: Subject, device: str) -> list[Input]:
+    """All of them, seen in a step."""
+    from torch.utils._pytree import tree_map
+
+    owners = (*subject.models.values(), *subject.optimizers)
+    owned = {id(thing) for owner in owners for thing in reached(owner)}
+    meant = [(place, place.find()) for place in names_of(subject.origin)]
+    found = [
+        Input(place, value, tree_map(lambda one: one.detach().clone(), value))
+        for place, value in meant
+        if _is_given(value, device, owned)
+    ]
+    for one in found:
+        one.place.bind(one.ours)
+    subject.run()
+    only_read = [one for one in found if _is_only_read(one)]
+    for one in found:
+        if one not in only_read:
+            one.place.bind(one.theirs)
+    return only_read
+
+
+def _is_given(value: object, device: str, owned: set[int]) -> bool:
+    from torch import Tensor
+    from torch.utils._pytree import tree_leaves
+
+    leaves = tree_leaves(value)
+    return bool(leaves) and all(
+        isinstance(one, Tensor) and one.device.type == device and not one.requires_grad and id(one) not in owned
+        for one in leaves
+    )
+
+
+def _is_only_read(one: Input) -> bool:
+    """A step that has run since has left both name and numbers alone."""
+    from torch.utils._pytree import tree_leaves
+
+    if one.place.find() is not one.ours:
+        return False
+    pairs = zip(tree_leaves(one.ours), tree_leaves(one.theirs), strict=True)
+    return all(not ours._version and ours.equal(theirs) for ours, theirs in pairs)  # noqa: SLF001 (torch documents it)
 
 
 @contextmanager

@@ -40,11 +40,19 @@ MANY = 256
 MOST_SETTINGS = 4
 """Of an optimizer besides its rates, as its decays: each is compiled anew, and a schedule of them has no end."""
 
+LEAST_VERSIONS = 8
+"""As many as torch allows."""
+
 VERSIONS = 2
 """More of them for each module that is compiled by itself: with gradients and without."""
 
 
 _OURS: ContextVar[bool] = ContextVar("whether what is compiled is what was looked at before", default=False)
+
+
+def is_ours() -> bool:
+    """Nobody but us calls the step now."""
+    return _OURS.get()
 
 
 @contextmanager
@@ -86,7 +94,8 @@ def more_versions(number: int) -> Edit:
     added = [False]
 
     def write(wanted: bool) -> None:  # noqa: FBT001 (the value of the edit)
-        config.recompile_limit += number if wanted else -number
+        left = config.recompile_limit + (number if wanted else -number)
+        config.recompile_limit = max(left, LEAST_VERSIONS)  # where another thread has added them, they are not there
         added[0] = wanted
 
     return Edit(lambda: added[0], write, value=True)
@@ -252,7 +261,7 @@ def as_eager(calls: list[AttentionCall]) -> Pass:
     """
 
     def change(graph: "torch.fx.Graph") -> None:
-        nodes = attention_nodes(graph) if _OURS.get() else []
+        nodes = attention_nodes(graph) if is_ours() else []
         own = calls[:1] * len(nodes) if len(set(calls)) == 1 else calls
         if len(nodes) == len(own):
             for node, call in zip(nodes, own, strict=True):

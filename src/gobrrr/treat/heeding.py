@@ -1,24 +1,22 @@
 """A captured step in the hands of a program: what it may change between two steps, and what it may not.
 
-A graph has its numbers from when it was captured, and its memory too. What a program sets in another place is put where
-the graph reads it: rates that are numbers now, another batch under the same name, gradients that were set to None. What
-cannot be put there ends the graph, with a warning, and the step runs as it is: other settings of an optimizer, for they
-are in its kernels, as is a model's mode; an optimizer that has loaded, or weights that lie elsewhere now, for the graph
-would go on with the old ones; and numbers or words that the step reads.
+A graph has its numbers from when it was captured, and its memory too. What a program has in another place by now is put
+where the graph reads it: rates that are numbers, the batch under a name of the step, gradients that were set to None.
+What cannot be put there ends the graph, with a warning, and the step runs as it is: other settings of an optimizer, for
+they are in its kernels, as are the modes of modules; an optimizer that has loaded, and weights that lie elsewhere, for
+the graph would go on with the old ones; and whatever else the step reads under a name.
 """
 
 import warnings
-from collections.abc import Iterator
-from functools import partial
-from types import FunctionType, MethodType
 from typing import Any
 
-from gobrrr.timing.state.reach import globals_named
 from gobrrr.treat.capture import Captured, Gradient
+from gobrrr.treat.compiling import is_ours
+from gobrrr.treat.names import names_of
 from gobrrr.treat.optimizers import Rates, other_settings
-from gobrrr.treat.places import Place, entries, variable
+from gobrrr.treat.places import Place
 from gobrrr.treat.subject import Subject
-from gobrrr.treat.treatment import graphless
+from gobrrr.treat.treatment import Unfit, graphless
 from gobrrr.workload import Step
 
 KEPT_BYTES = 1 << 20
@@ -28,44 +26,84 @@ larger is overwritten by the next step."""
 
 def heeding(subject: Subject, graph: Captured) -> Step:
     """A step that replays as long as it would compute the same."""
-    rates = [Rates(optimizer) for optimizer in subject.optimizers]
-    captured, weights = settings(subject), Weights(subject)
-    names, gradients = Names(subject.origin, graph), [one for one in graph.gradients if one.left is not None]
+    import torch
 
+    rates = [Rates(optimizer) for optimizer in subject.optimizers]
+    captured, modules, words = settings(subject), Modules(subject, graph), Words(subject, graph)
+    gradients = [one for one in graph.gradients if one.left is not None]
+
+    @torch.no_grad()
     def step() -> Any:
         for rate in rates:
             rate.heed()
-        if settings(subject) != captured or weights.moved() or not names.heeded():
-            return _left(subject)
-        for one in gradients:
-            before_replay(one)
+        if not same(settings(subject), captured) or modules.differ() or words.differ() or not poured(graph):
+            return ended(subject)
+        begin(gradients)
         result = graph.replay()
         for one in gradients:
             if one.parameter.grad is not one.left:
                 one.parameter.grad = one.left
+        for place, computed in graph.bound:
+            if place.find() is not computed:
+                place.bind(computed)
         return copied(result)
 
     return step
 
 
-def _left(subject: Subject) -> Any:
+def ended(subject: Subject) -> Any:
+    """The graph is, for good; gives what the step does without."""
+    import torch
+
+    if is_ours():
+        raise Unfit("something that the captured step has read is another in each step")
     subject.end(len(graphless(subject.plan)))
     warnings.warn(
         "something that a captured step has read is another now, or lies elsewhere: it runs without its graph from now "
         "on. Set and load before gobrrr.apply(...).step(step), or call that again",
-        stacklevel=4,
+        stacklevel=5,
     )
-    return subject.run()
+    with torch.enable_grad():
+        return subject.run()
 
 
-def before_replay(one: Gradient) -> None:
+def poured(graph: Captured) -> bool:
+    """What the program has under each name into what the graph reads, if all is alike but for the numbers."""
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    ours: list[torch.Tensor] = []
+    theirs: list[torch.Tensor] = []
+    for place, own in graph.inputs:
+        (to, shape), (found, other_shape) = tree_flatten(own), tree_flatten(place.find())
+        if shape != other_shape or not all(map(_are_alike, to, found)):
+            return False
+        ours += to
+        theirs += found
+    if ours:
+        torch._foreach_copy_(ours, theirs, non_blocking=True)
+    return True
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    from torch import Tensor
+
+    if not isinstance(other, Tensor):
+        return False
+    return bool((one.shape, one.dtype, one.device) == (other.shape, other.dtype, other.device))
+
+
+def begin(gradients: list[Gradient]) -> None:
     """What is added to has to begin as the program has left it."""
-    there = one.parameter.grad
-    if one.added and one.left is not None and there is not one.left:
-        if there is None:
-            one.left.zero_()
-        else:
-            one.left.copy_(there)
+    import torch
+
+    moved = [(one.left, one.parameter.grad) for one in gradients if one.added and one.parameter.grad is not one.left]
+    gone = [left for left, there in moved if left is not None and there is None]
+    if gone:
+        torch._foreach_zero_(gone)
+    for left, there in moved:
+        if left is not None and there is not None:
+            left.copy_(there)
 
 
 def copied(result: Any) -> Any:
@@ -77,82 +115,68 @@ def copied(result: Any) -> Any:
 
 
 def settings(subject: Subject) -> list[object]:
-    """What is in the kernels of a captured step, but for its rates. Groups of parameters are known by what they are:
-    an optimizer that has loaded has others.
+    """Of optimizers, what is in the kernels of a captured step, but for its rates. Groups of parameters are known by
+    what they are: an optimizer that has loaded has others.
     """
     groups = [group for optimizer in subject.optimizers for group in optimizer.param_groups]
-    trained = [parameter.requires_grad for group in groups for parameter in group["params"]]
     others = [one for optimizer in subject.optimizers for one in other_settings(optimizer)]
-    return [*map(id, groups), *others, *trained, *(model.training for model in subject.models.values())]
+    states = [one for optimizer in subject.optimizers for one in (optimizer.state, len(optimizer.state))]
+    trained = [parameter.requires_grad for group in groups for parameter in group["params"]]
+    return [*groups, *states, *others, *trained]
 
 
-class Weights:
-    """Of all models, parameters and buffers, and where they lie."""
+def same(settings: list[object], captured: list[object]) -> bool:
+    """Dicts by what they are, all else by what it says."""
+    return len(settings) == len(captured) and all(
+        one is other or (not isinstance(one, dict) and one == other)
+        for one, other in zip(settings, captured, strict=True)
+    )
 
-    def __init__(self, subject: Subject) -> None:
-        modules = {id(one): one for model in subject.models.values() for one in model.modules()}.values()
-        held = [entries for one in modules for entries in (one._parameters, one._buffers)]  # noqa: SLF001 (no walk each time)
-        self.places = [
-            (entries, name, tensor, tensor.data_ptr())
-            for entries in held
-            for name, tensor in entries.items()
-            if tensor is not None
+
+class Modules:
+    """Of all models: their parts, their modes, and where their tensors lie. But for what the step itself puts there."""
+
+    def __init__(self, subject: Subject, graph: Captured) -> None:
+        import torch
+
+        own = {place.where for place, _ in graph.bound}
+        all_ = {id(one): one for model in subject.models.values() for one in model.modules()}.values()
+        self.modes = [(module, module.training) for module in all_]
+        held = [one for module in all_ for one in (module._modules, module._parameters, module._buffers)]  # noqa: SLF001
+        self.parts: list[tuple[Any, str, Any]] = [
+            (part, name, value) for part in held for name, value in part.items() if (id(part), name) not in own
         ]
+        held_tensors = [value for _, _, value in self.parts if isinstance(value, torch.Tensor)]
+        tensors = {id(one): one for one in (*held_tensors, *subject.parameters().values()) if _has_place(one)}.values()
+        self.tensors = [(one, one.data_ptr(), one.requires_grad) for one in tensors]
 
-    def moved(self) -> bool:
-        return any(
-            entries.get(name) is not tensor or tensor.data_ptr() != pointer
-            for entries, name, tensor, pointer in self.places
+    def differ(self) -> bool:
+        return (
+            any(part.get(name) is not value for part, name, value in self.parts)
+            or any(module.training is not mode for module, mode in self.modes)
+            or any(one.data_ptr() != place or one.requires_grad is not wants for one, place, wants in self.tensors)
         )
 
 
-class Names:
-    """That the step itself reads: variables, and attributes of the object that it is a method of."""
+def _has_place(tensor: Any) -> bool:
+    import torch
 
-    def __init__(self, step: object, graph: Captured) -> None:
-        own = {place.where for place, _ in graph.bound}
-        self.made = {id(tensor) for _, tensor in graph.bound}
-        self.given = [(place, place.find(), place.where in own) for place in names_of(step)]
-
-    def heeded(self) -> bool:
-        """Whether all mean what they meant, by now."""
-        return all(self._is_heeded(*one) for one in self.given)
-
-    def _is_heeded(self, place: Place, meant: object, is_own: bool) -> bool:  # noqa: FBT001 (one of three together)
-        means = place.find()
-        if means is meant or (is_own and id(means) in self.made):
-            return True
-        return not is_own and (poured(meant, means) or _is_same(meant, means))
+    return tensor.layout is torch.strided and not tensor.is_nested
 
 
-def names_of(step: object) -> Iterator[Place]:
-    if isinstance(step, partial):
-        yield from names_of(step.func)
-    elif isinstance(step, MethodType):
-        yield from names_of(step.__func__)
-        yield from entries(getattr(step.__self__, "__dict__", {}))
-    elif isinstance(step, FunctionType):
-        yield from map(variable, step.__closure__ or ())
-        named = globals_named(step)
-        yield from entries(step.__globals__, [name for name in named if name in step.__globals__])
+class Words:
+    """Whatever else the step reads under a name: numbers and words by what they say, all else by what it is."""
 
+    def __init__(self, subject: Subject, graph: Captured) -> None:
+        given = {place.where for place, _ in graph.inputs}
+        self.made = {place.where: computed for place, computed in graph.bound}
+        self.meant = [(place, place.find()) for place in names_of(subject.origin) if place.where not in given]
 
-def poured(into: object, other: object) -> bool:
-    """The numbers of one batch into the tensors of another, if they are alike in all but these."""
-    from torch import Tensor
-    from torch.utils._pytree import tree_flatten
+    def differ(self) -> bool:
+        return any(self._differs(place, meant, place.find()) for place, meant in self.meant)
 
-    (to, shape), (found, other_shape) = tree_flatten(into), tree_flatten(other)
-    if shape != other_shape or not all(isinstance(one, Tensor) for one in (*to, *found)) or not to:
-        return False
-    pairs = list(zip(to, found, strict=True))
-    if any((a.shape, a.dtype, a.requires_grad) != (b.shape, b.dtype, b.requires_grad) for a, b in pairs):
-        return False
-    for a, b in pairs:
-        a.copy_(b, non_blocking=True)
-    return True
-
-
-def _is_same(one: object, other: object) -> bool:
-    """Numbers and words that are equal; another object of any other kind is another."""
-    return isinstance(one, bool | int | float | str | None) and type(one) is type(other) and one == other
+    def _differs(self, place: Place, meant: object, means: object) -> bool:
+        """What the step puts under a name may be gone by now, and is put there again."""
+        if means is meant or (place.where in self.made and (means is None or means is self.made[place.where])):
+            return False
+        return not (isinstance(meant, bool | int | float | str) and type(meant) is type(means) and meant == means)

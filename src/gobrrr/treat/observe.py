@@ -86,7 +86,7 @@ def _gradients(subject: Subject) -> Observation:
     """Without those that were there: between two trials they are of whichever step ran last."""
     import torch
 
-    parameters = _parameters(subject)
+    parameters = subject.parameters()
     with torch.no_grad():
         for left in [parameter.grad for parameter in parameters.values() if parameter.grad is not None]:
             left.zero_()  # and not taken away: a step may want to find some
@@ -94,19 +94,6 @@ def _gradients(subject: Subject) -> Observation:
         subject.step()
         grads = {f"gradient of {name}": parameter.grad for name, parameter in parameters.items()}
         return seen({name: grad for name, grad in grads.items() if grad is not None})
-
-
-def _parameters(subject: Subject) -> "dict[str, torch.Tensor]":
-    """Of models, by their names; and those that only an optimizer holds, by number."""
-    named = {
-        f"{root}.{name}": parameter
-        for root, model in subject.models.items()
-        for name, parameter in model.named_parameters()
-    }
-    known = {id(parameter) for parameter in named.values()}
-    held = [one for optimizer in subject.optimizers for group in optimizer.param_groups for one in group["params"]]
-    free = {id(parameter): parameter for parameter in held if id(parameter) not in known}
-    return named | {f"parameter {number}": parameter for number, parameter in enumerate(free.values())}
 
 
 def changing(subject: Subject) -> Watched:
@@ -125,7 +112,7 @@ def changing(subject: Subject) -> Watched:
         for _ in range(steps):  # after each: what two steps swap is as it was after the second
             subject.step()
             changed |= {id(one): one for one, old in zip(tensors, before, strict=True) if not _same(one, old)}
-            renamed |= {id(place): place for place, now in rebound(named) if plain(now)}
+            renamed |= {id(place): place for place, now in rebound(named) if _comparable(now)}
     inside = (
         places.get(id(tensor), (f"tensor {number}", partial(_itself, tensor)))
         for number, tensor in enumerate(changed.values())
@@ -194,7 +181,7 @@ def _places(subject: Subject) -> dict[int, tuple[str, Callable[[], Any]]]:
     import torch
 
     found: dict[int, tuple[str, Callable[[], Any]]] = {}
-    for name, tensor in _parameters(subject).items():
+    for name, tensor in subject.parameters().items():
         found[id(tensor)] = name, partial(_itself, tensor)
     for root, model in subject.models.items():
         for name, tensor in model.named_buffers():

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.treat.edit import Edit, attribute, flag, number
@@ -94,7 +95,7 @@ def rates_in_tensors(optimizer: Any) -> Iterator[Edit]:
     import torch
 
     for place, group in enumerate(optimizer.param_groups):
-        if isinstance(group.get("lr"), float | int):
+        if isinstance(group.get("lr"), Real):
             first = group["params"][0]
             dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
             tensor = torch.zeros((), dtype=dtype, device=first.device)
@@ -121,5 +122,5 @@ class Rates:
         """Whatever rate was put in the place of a tensor, a number or another tensor, becomes the tensor's own."""
         for group, tensor in zip(self.optimizer.param_groups, self.tensors, strict=False):
             if tensor is not None and group["lr"] is not tensor:
-                tensor.fill_(group["lr"])
+                tensor.fill_(float(group["lr"]))
                 group["lr"] = tensor

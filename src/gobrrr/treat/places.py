@@ -30,18 +30,29 @@ def bound(things: Iterable[object]) -> "list[tuple[Place, torch.Tensor | None]]"
     """The places in these that hold a tensor, and which, or nothing yet."""
     import torch
 
-    found = (one for thing in things for one in _held(thing))
-    return [(place(), value) for place, value in found if value is None or isinstance(value, torch.Tensor)]
+    return [(place, value) for place, value in all_places(things) if value is None or isinstance(value, torch.Tensor)]
 
 
-def rebound(before: "Iterable[tuple[Place, torch.Tensor | None]]") -> "Iterator[tuple[Place, torch.Tensor]]":
-    """Those that hold another tensor by now: what is computed anew each time, and not in its place."""
-    import torch
+def all_places(things: Iterable[object]) -> list[tuple[Place, Any]]:
+    """In these, and what they hold."""
+    return [(place(), value) for thing in things for place, value in _held(thing)]
 
+
+def rebound(before: Iterable[tuple[Place, Any]]) -> Iterator[tuple[Place, Any]]:
+    """Those that hold another tensor by now, or something made of tensors: what is computed anew each time, and not in
+    its place.
+    """
     for place, old in before:
         value = place.find()
-        if value is not old and isinstance(value, torch.Tensor):
+        if value is not old and has_tensors(value):
             yield place, value
+
+
+def has_tensors(value: object) -> bool:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return any(isinstance(one, torch.Tensor) for one in tree_leaves(value))
 
 
 def _held(thing: object) -> Iterator[tuple[Callable[[], Place], object]]:

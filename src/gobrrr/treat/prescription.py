@@ -132,9 +132,9 @@ def apply(
     refuse_others(found, subject)
     doses = doses_of((dose.treatment, dose.sites) for dose in found.doses)
     refuse_missing(found, subject, doses)
+    refuse_training(subject, doses)
     make_room(subject.models.values())
     try:
-        refuse_training(subject, doses)
         subject.become(tuple(_without_step(doses, subject)))
     except GobrrrError:
         raise

@@ -119,6 +119,18 @@ class Subject:
         """All, each once, as `root:path`."""
         return [(f"{root}:{path}", module) for root, top in self.models.items() for path, module in top.named_modules()]
 
+    def parameters(self) -> "dict[str, torch.Tensor]":
+        """Of models, by their names; and those that only an optimizer holds, by number."""
+        named = {
+            f"{root}.{name}": parameter
+            for root, model in self.models.items()
+            for name, parameter in model.named_parameters()
+        }
+        known = {id(parameter) for parameter in named.values()}
+        held = [one for optimizer in self.optimizers for group in optimizer.param_groups for one in group["params"]]
+        free = {id(parameter): parameter for parameter in held if id(parameter) not in known}
+        return named | {f"parameter {number}": parameter for number, parameter in enumerate(free.values())}
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:

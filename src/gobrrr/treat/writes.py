@@ -14,6 +14,12 @@ IN_PLACE = frozenset(
     "setitem iadd isub imul itruediv ifloordiv imod ipow iand ior ixor imatmul ilshift irshift".split()
 )
 
+IF_TOLD = frozenset(
+    "relu relu6 leaky_relu elu selu celu rrelu silu mish threshold hardtanh hardswish hardsigmoid dropout dropout1d "
+    "dropout2d dropout3d alpha_dropout feature_alpha_dropout batch_norm instance_norm".split()
+)
+"""Into what they read, or statistics: by an argument whose place nobody counts here."""
+
 OF_PYTHON = frozenset({"and_", "or_", "not_", "is_"})
 """Their names end as if they wrote: they are Python's words."""
 
@@ -77,8 +83,8 @@ def _may_write_all(node: "Node") -> bool:
         return True
     if node.op not in ("call_function", "call_method"):
         return False
-    given = (*node.args, *node.kwargs.values())
-    return _is_operator(node.target) or "out" in node.kwargs or any(one is True for one in given)
+    told = name_of(node) in IF_TOLD and any(one is True for one in (*node.args, *node.kwargs.values()))
+    return told or _is_operator(node.target) or "out" in node.kwargs or node.kwargs.get("inplace") is True
 
 
 def _is_operator(target: object) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import compiled_update
-from gobrrr.treat.edit import Edit
+from gobrrr.treat.edit import Edit, after_loading, swap_on
 from gobrrr.treat.fusing import compiled_host_s, fit_to_compile, is_update, one_pass_forecast
 from gobrrr.treat.optimizers import (
     can_be_fused,
@@ -48,11 +48,11 @@ class CompiledOptimizer:
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         for optimizer in optimizers_at(subject, sites):
-            is_cuda = subject.device.startswith("cuda")
             yield from rates_in_tensors(optimizer)
-            yield from flags(optimizer, _of_many(optimizer, at_once=is_cuda))
-            if is_cuda:
-                yield from capturable(optimizer)
+            if subject.device.startswith("cuda"):
+                yield from _at_once(optimizer)
+            else:  # one function, with a loop for each
+                yield from flags(optimizer, _choice(optimizer, at_once=False))
             yield from compiled_update(optimizer)
 
 
@@ -60,6 +60,17 @@ def can_be_compiled(optimizer: Any) -> bool:
     return not (is_fused(optimizer) or can_be_fused(optimizer) or type(optimizer).__name__ in UNCOMPILED)
 
 
-def _of_many(optimizer: Any, *, at_once: bool) -> dict[str, bool]:
-    """Where it has the choice, a GPU gets one kernel for all parameters, and a CPU a loop for each in one function."""
+def _at_once(optimizer: Any) -> Iterator[Edit]:
+    """A GPU gets one kernel for many parameters, and numbers where it reads them; what is loaded later too."""
+    yield from flags(optimizer, _choice(optimizer, at_once=True))
+    yield from capturable(optimizer)
+    yield after_loading(optimizer, _stay)
+
+
+def _stay(optimizer: Any) -> None:
+    swap_on([*flags(optimizer, _choice(optimizer, at_once=True)), *capturable(optimizer)])
+
+
+def _choice(optimizer: Any, *, at_once: bool) -> dict[str, bool]:
+    """Where it has one."""
     return {"foreach": at_once} if all("foreach" in group for group in optimizer.param_groups) else {}

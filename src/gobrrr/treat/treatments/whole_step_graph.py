@@ -64,12 +64,12 @@ class WholeStepGraph:
             yield from rates_in_tensors(optimizer)
             yield from capturable(optimizer)
         graph = captured(subject)
-        yield attribute(subject, "step", heeding(subject, graph))
         for one in graph.gradients:
             if one.left is not one.parameter.grad and not one.added:
                 yield gradient(one.parameter, one.left)
         for place, computed in graph.bound:
             yield rebinding(place.find, place.bind, computed)
+        yield attribute(subject, "step", heeding(subject, graph))
 
 
 def refuse_books(subject: Subject) -> None:
