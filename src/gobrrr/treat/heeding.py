@@ -32,12 +32,12 @@ def heeding(subject: Subject, graph: Captured) -> Step:
     captured, modules, words = settings(subject), Modules(subject, graph), Words(subject, graph)
     gradients = [one for one in graph.gradients if one.left is not None]
 
-    @torch.no_grad()
-    def step() -> Any:
+    def is_heeded() -> bool:
         for rate in rates:
             rate.heed()
-        if not same(settings(subject), captured) or modules.differ() or words.differ() or not poured(graph):
-            return ended(subject)
+        return same(settings(subject), captured) and not modules.differ() and not words.differ() and poured(graph)
+
+    def replayed() -> Any:
         begin(gradients)
         result = graph.replay()
         for one in gradients:
@@ -48,23 +48,26 @@ def heeding(subject: Subject, graph: Captured) -> Step:
                 place.bind(computed)
         return copied(result)
 
+    def step() -> Any:
+        with torch.no_grad():
+            if is_heeded():
+                return replayed()
+        return ended(subject)
+
     return step
 
 
 def ended(subject: Subject) -> Any:
     """The graph is, for good; gives what the step does without."""
-    import torch
-
     if is_ours():
         raise Unfit("something that the captured step has read is another in each step")
     subject.end(len(graphless(subject.plan)))
     warnings.warn(
         "something that a captured step has read is another now, or lies elsewhere: it runs without its graph from now "
         "on. Set and load before gobrrr.apply(...).step(step), or call that again",
-        stacklevel=5,
+        stacklevel=4,
     )
-    with torch.enable_grad():
-        return subject.run()
+    return subject.run()
 
 
 def poured(graph: Captured) -> bool:
