@@ -30,9 +30,10 @@ UNCOMPILED = ("LBFGS", "SparseAdam")
     stage=Stage.OPTIMIZER,
     compiles=True,
     by_hand="""
-    # the rate as a tensor, or each other rate is compiled anew
+    # the optimizer that you have, with its rate in a tensor, or each other rate is compiled anew; and not dynamic, or
+    # other settings stay what they were
     optimizer = torch.optim.RMSprop(model.parameters(), lr=torch.tensor(1e-3))
-    optimizer.step = torch.compile(optimizer.step)
+    optimizer.step = torch.compile(optimizer.step, dynamic=False)
     """,
 )
 class CompiledOptimizer:
