@@ -107,18 +107,6 @@ def test_who_applies_it_is_told_what_to_give(models, optimizers, given):
     assert f'gobrrr.apply("rx.json", {given})' in _following(found, "a.py:b", frozenset(), Path("rx.json"))
 
 
-def test_what_fails_in_the_last_race_is_not_kept_and_the_rest_is_told(monkeypatch):
-    def fails(*_args, **_kwargs):
-        raise RuntimeError("not twice")
-
-    monkeypatch.setattr(treating, "raced", fails)
-    found = treat(training, "a step", effort=FEW)
-    assert not found.kept
-    assert found.speedup == 1
-    if found.rejected:
-        assert "failed in the last race: RuntimeError: not twice" in {one.reason for one in found.rejected}
-
-
 def test_all_treatments_are_listed(gobrrr):
     code, out, _ = gobrrr("treat", "--list")
     assert code == 0
@@ -150,6 +138,23 @@ def test_the_predicted_gain_is_the_product_of_those_kept():
 
 def always_won(*_args, **_options) -> Race:
     return Race(((1.0, 1.0),) * 5, ((0.5, 0.5),) * 5)
+
+
+def test_what_fails_in_the_last_race_is_not_kept_and_the_rest_is_told(monkeypatch):
+    def fails(*_args, **_options):
+        raise RuntimeError("not twice")
+
+    monkeypatch.setattr(treating, "TREATMENTS", {"fused-optimizer": TREATMENTS["fused-optimizer"]})
+    monkeypatch.setattr("gobrrr.treat.search.WORTH_TRYING", 0.0)
+    monkeypatch.setattr("gobrrr.treat.trial.race", always_won)
+    monkeypatch.setattr(treating, "raced", fails)
+    made = training()
+    found = treat(lambda: made, "made.py:up")
+    assert not found.kept
+    assert not found.prescription.doses
+    assert found.speedup == 1
+    assert {one.reason for one in found.rejected} == {"failed in the last race: RuntimeError: not twice"}
+    assert made.optimizer.param_groups[0]["fused"] is None
 
 
 def test_a_prescription_is_for_the_model_as_it_came(monkeypatch):
