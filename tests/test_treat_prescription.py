@@ -99,6 +99,29 @@ def test_a_script_runs_with_it_and_computes_the_same(tmp_path):
     assert next(both) == pytest.approx(next(both), rel=1e-4)
 
 
+HOOKED = """
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.AdamW(model.parameters())
+steps = []
+for _ in range(3):
+    model(torch.ones(2, 4)).sum().backward()
+    if not steps:
+        register_optimizer_step_pre_hook(lambda *_: steps.append(1))  # after ours
+    optimizer.step()
+print(len(steps), optimizer.param_groups[0]["fused"])
+"""
+
+
+def test_a_script_may_have_hooks_of_its_own(tmp_path):
+    schema.write(prescription(torch.nn.Linear(4, 4), FUSED), tmp_path / "rx.json")
+    (tmp_path / "hooked.py").write_text(HOOKED)
+    ran = run(tmp_path, "--apply", str(tmp_path / "rx.json"), "hooked.py")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["3", "True"]
+
+
 def test_a_script_without_that_model_is_told_so(tmp_path):
     schema.write(prescription(torch.nn.Linear(1, 1), FUSED), tmp_path / "rx.json")
     ran = run(tmp_path, "--apply", str(tmp_path / "rx.json"), str(SCRIPTS / "plain.py"), "2")

@@ -44,6 +44,16 @@ def applying(prescription: Prescription, say: Say) -> Iterator[None]:
             found.end()
 
 
+def _silence(handle: Any) -> None:
+    hooks = handle.hooks_dict_ref()
+    if hooks is not None and handle.id in hooks:
+        hooks[handle.id] = _does_nothing
+
+
+def _does_nothing(*_args: Any) -> None:
+    pass
+
+
 class _Applying:
     """Listens until the model has been called, and its optimizers have made a step if something is for those."""
 
@@ -53,6 +63,7 @@ class _Applying:
         moves = prescription.trains and any(map(_moves, prescription.doses))
         self._wanted = max((int(place) + 1 for place in places), default=1 if moves else 0)
         self._hooks = ExitStack()
+        self._silent: list[Any] = []
         self._model: Any = None
         self._optimizers: list[Any] = []
         self._applied: Applied | None = None
@@ -63,10 +74,19 @@ class _Applying:
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
         self._hooks.callback(register_module_forward_pre_hook(self._called).remove)
-        self._hooks.callback(register_optimizer_step_pre_hook(self._stepping).remove)
+        self._before_steps(register_optimizer_step_pre_hook(self._stepping))
+
+    def _before_steps(self, handle: Any) -> None:
+        """Until the hooks are closed, which may be in that very hook: torch is going through all of them there, and
+        none may be taken away. So it does nothing from then on, and is taken away at the end.
+        """
+        self._hooks.callback(_silence, handle)
+        self._silent.append(handle)
 
     def end(self) -> None:
         self._hooks.close()
+        for handle in self._silent:
+            handle.remove()
         if (number := self._prescription.models or 1) > 1:
             self._say(
                 f"the prescription is for {number} models of one step: gobrrr.apply(..., [model, ...]) in the program"
@@ -134,7 +154,7 @@ class _Applying:
             self._say(f"{error}; the program runs on untreated")
             return
         if any(dose.treatment.inference for dose in self._applied.plan):
-            self._hooks.callback(register_optimizer_step_pre_hook(self._training).remove)
+            self._before_steps(register_optimizer_step_pre_hook(self._training))
         done = [dose.treatment.name for dose in self._applied.subject.plan]
         left = [dose.treatment.name for dose in self._applied.plan if dose.treatment.name not in done]
         self._say(f"applied {', '.join(done) or 'nothing'}")
