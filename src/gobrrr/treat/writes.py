@@ -49,7 +49,7 @@ def memory_of(node: Any) -> frozenset[int]:
     tensors = [one for one in tree_leaves(known(node)) if isinstance(one, Tensor)]
     try:
         return frozenset(storage_id(one.untyped_storage()) for one in tensors)
-    except (NotImplementedError, RuntimeError):
+    except RuntimeError:  # not implemented is one
         return frozenset()
 
 
