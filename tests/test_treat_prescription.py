@@ -122,6 +122,38 @@ def test_a_script_may_have_hooks_of_its_own(tmp_path):
     assert ran.stdout.split() == ["3", "True"]
 
 
+RESUMED = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3))
+x = torch.randn(2, 3, 8, 8)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+for parameter in model.parameters():  # as from a checkpoint
+    optimizer.state[parameter] = {
+        "step": torch.tensor(9.0), "exp_avg": torch.randn_like(parameter), "exp_avg_sq": torch.rand_like(parameter)
+    }
+for _ in range(4):
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+"""
+
+
+def test_what_an_optimizer_keeps_follows_the_weights_of_a_script_that_resumes(tmp_path):
+    nn = torch.nn
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    last = PrescribedDose("channels-last", ("model:0", "model:2"))
+    schema.write(prescription(model, last, trains=True), tmp_path / "rx.json")
+    (tmp_path / "resumed.py").write_text(RESUMED)
+    ran = run(tmp_path, "--apply", str(tmp_path / "rx.json"), "resumed.py")
+    assert "applied channels-last" in ran.stderr
+    plain = subprocess.run([sys.executable, str(tmp_path / "resumed.py")], capture_output=True, text=True, check=True)
+    treated, expected = ([float(line) for line in out.split()] for out in (ran.stdout, plain.stdout))
+    assert treated == pytest.approx(expected, rel=1e-4)
+
+
 def test_a_script_without_that_model_is_told_so(tmp_path):
     schema.write(prescription(torch.nn.Linear(1, 1), FUSED), tmp_path / "rx.json")
     ran = run(tmp_path, "--apply", str(tmp_path / "rx.json"), str(SCRIPTS / "plain.py"), "2")
