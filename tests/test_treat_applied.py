@@ -345,7 +345,7 @@ def test_an_optimizer_of_another_model_is_refused():
 def test_a_step_of_several_models_wants_all_of_them():
     made = training()
     rx = replace(prescription(made.model, FUSED), model="another", models=2)
-    with pytest.raises(BadInput, match="for a step of 2 models, and 1 was given"):
+    with pytest.raises(BadInput, match="for a step of 2 models, not of 1"):
         gobrrr.apply(rx, made.model, made.optimizer)
 
 
@@ -483,6 +483,14 @@ def test_a_compiled_step_that_sets_its_rate_changes_no_other_setting(kind):
     step()
     settings[0]["lr"] = 5e-3
     assert optimizer.state_dict()["param_groups"] == settings
+
+
+def test_a_group_without_parameters_has_nothing_to_be_compiled():
+    made = training(optimizer=torch.optim.RMSprop)
+    made.optimizer.add_param_group({"params": []})
+    gobrrr.apply(prescription(made.model, COMPILED), made.model, made.optimizer)
+    made.step()
+    assert isinstance(made.optimizer.param_groups[1]["lr"], float)
 
 
 def test_no_rate_is_compiled_anew():

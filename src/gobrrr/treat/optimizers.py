@@ -95,7 +95,7 @@ def rates_in_tensors(optimizer: Any) -> Iterator[Edit]:
     import torch
 
     for place, group in enumerate(optimizer.param_groups):
-        if isinstance(group.get("lr"), Real):
+        if isinstance(group.get("lr"), Real) and group["params"]:
             first = group["params"][0]
             dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
             tensor = torch.zeros((), dtype=dtype, device=first.device)
@@ -115,8 +115,10 @@ class Rates:
     """An optimizer's, in the tensors that they are in now. Many a script sets a rate as a number."""
 
     def __init__(self, optimizer: Any) -> None:
-        self.optimizer = optimizer
-        self.tensors = [group.get("lr") for group in optimizer.param_groups]
+        import torch
+
+        rates = [group.get("lr") for group in optimizer.param_groups]
+        self.optimizer, self.tensors = optimizer, [one if isinstance(one, torch.Tensor) else None for one in rates]
 
     def heed(self) -> None:
         """Whatever rate was put in the place of a tensor, a number or another tensor, becomes the tensor's own."""
