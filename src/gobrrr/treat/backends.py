@@ -5,6 +5,7 @@ release.
 """
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,7 +124,9 @@ def calls_seconds(shapes: Iterable[tuple[AttentionShape, int]], name: str | None
 @cache
 def _seconds(shape: AttentionShape, name: str | None, device: str, _modes: tuple[Any, ...]) -> float | None:
     try:
-        return probe.device_seconds(partial(attending, shape, name, device), device)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of each kernel that does not take a call, and why
+            return probe.device_seconds(partial(attending, shape, name, device), device)
     except RuntimeError:
         return None
 
