@@ -5,6 +5,12 @@ import os
 import pytest
 from hypothesis import settings
 
+from gobrrr.machine import tiles
+
+# Before anybody imports torch: tests multiply bf16, and a process that dies of it takes all its tests along.
+if tiles.are_broken():
+    os.environ.setdefault(*tiles.WITHOUT)
+
 # No deadline: how long an example takes says more about the machine's other guests than about the code.
 settings.register_profile("local", deadline=None)
 # Where nobody can reproduce a lucky find, every run searches the same examples.

@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gobrrr.dtypes import ITEM_BYTES, MATRIX_MODES
+from gobrrr.machine import tiles
 from gobrrr.machine.bench import Bench, Unmeasurable, rates
 from gobrrr.machine.memory import free_bytes, matmul_size
 from gobrrr.machine.probes.registry import Samples, probe_each
@@ -63,6 +64,8 @@ def best_size(seconds_at: Callable[[int], float], largest: int, enough_s: float)
 def _refuse_impossible(bench: Bench, mode: str) -> None:
     if bench.kind == "cpu" and mode not in _CPU_MODES:
         raise Unmeasurable(f"a CPU has no {mode} products")
+    if bench.kind == "cpu" and mode == "bf16" and tiles.are_broken():
+        raise Unmeasurable(f"torch dies of them: this CPU's tiles are broken; {'='.join(tiles.WITHOUT)} does without")
     architecture = bench.machine.architecture or ""
     if architecture.startswith("sm_") and int(architecture[3:]) < _FIRST_ARCHITECTURE.get(mode, 0):
         raise Unmeasurable(f"{architecture} has no {mode} products")
