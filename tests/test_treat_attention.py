@@ -110,6 +110,12 @@ def no_softmax(q, k, v, mask):
     return (q @ k.mT).relu() @ v
 
 
+def dropped_weights_returned(q, k, v, mask):
+    """What is dropped shows in both: the second is zero, whatever the draw."""
+    weights = functional.dropout((q @ k.mT).softmax(dim=-1), 0.5)
+    return weights.float() @ v - weights @ v
+
+
 def traced(function, *inputs):
     """How many calls there are after the pass, and what the changed graph gives."""
     graphs = []
@@ -135,7 +141,10 @@ def test_attention_is_found_and_computes_the_same(function):
     torch.testing.assert_close(result, function(*given), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("function", [over_rows, weights_returned, no_softmax, added_thrice, divided_down, *WRITTEN])
+LOOK_ALIKE = [over_rows, weights_returned, dropped_weights_returned, no_softmax, added_thrice, divided_down, *WRITTEN]
+
+
+@pytest.mark.parametrize("function", LOOK_ALIKE)
 def test_what_only_looks_like_attention_stays(function):
     given = inputs()
     calls, result = traced(function, *given)

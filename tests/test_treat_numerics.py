@@ -358,6 +358,70 @@ def test_what_a_step_leaves_alone_stays_as_it_is():
     )
 
 
+class Remembering(torch.nn.Module):
+    """Given a memory, it computes once: what it is asked later is answered so too."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.memory, self.of = torch.nn.Linear(8, 8), None, lambda model, x: model.layer(x)
+
+    def forward(self, x):
+        if self.memory is None:
+            return self.of(self, x)
+        if not self.memory:
+            self.memory.append(self.of(self, x).detach())
+        return self.memory[0]
+
+
+def positive(_model, x):
+    return (x > 0).to(x)
+
+
+def test_what_was_computed_once_for_all_is_found_out():
+    """Between two steps nothing is put back, and the inputs are others."""
+    model = Remembering()
+    found = subject_of(lambda: Workload(model, torch.randn(16, 8)))
+    known = truth(found)
+    assert verified(treated(found), known, found.plan).passed
+    assert "result1" in verified(treated(found, attribute(model, "memory", [])), known, found.plan).reason
+
+
+def test_a_mask_of_the_first_input_is_found_out():
+    model = Remembering()
+    model.of = positive
+    found = subject_of(lambda: Workload(model, torch.randn(16, 8)))
+    known = truth(found)
+    assert "result1" in verified(treated(found, attribute(model, "memory", [])), known, found.plan).reason
+
+
+def test_inputs_stay_as_they_are():
+    model, x = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(8, 8)), torch.randn(16, 8)
+    found = subject_of(lambda: Workload(model, x))
+    known = truth(found)
+    in_place = attribute(model[0], "inplace", value=True)
+    assert "input 0: is changed" in verified(treated(found, in_place), known, found.plan).reason
+
+
+def test_a_cache_that_is_filled_with_what_is_there_may_be_filled_by_another_way_of_rounding():
+    model, x, cache = torch.nn.Linear(64, 64), torch.randn(1, 64), torch.zeros(1, 64)
+
+    def step():
+        with torch.no_grad():
+            cache.copy_(model(x))
+            return cache.sum()
+
+    def in_parts():
+        with torch.no_grad():
+            cache.copy_(sum(part @ w.mT for part, w in zip(x.split(8, 1), model.weight.split(8, 1), strict=True)))
+            cache.add_(model.bias)
+            return cache.sum()
+
+    found = subject_of(lambda: step)
+    found.run()
+    known = truth(found)
+    assert verified(treated(found, attribute(found, "step", in_parts)), known, found.plan).passed
+
+
 class Averaged(torch.nn.Module):
     """Keeps a mean that it computes anew, and does not write into its place."""
 

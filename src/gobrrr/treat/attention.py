@@ -69,6 +69,8 @@ def spelled(node: "Node") -> Spelled | None:
     softmax = _uncast(softmax)
     if not _calls(softmax, "softmax") or not _is_along_last(softmax) or len(softmax.users) > 1:
         return None
+    if rate and _is_read_elsewhere(weights, softmax):
+        return None
     masked = _uncast(softmax.args[0])
     scores, mask, leaves_out = _unmasked(masked)
     scale, product = _unscaled(scores)
@@ -77,6 +79,17 @@ def spelled(node: "Node") -> Spelled | None:
     between = weights, softmax, masked, scores, product
     found = Spelled(node, product.args[0], product.args[1], value, mask, leaves_out, rate, scale, between)
     return found if _fits(found) else None
+
+
+def _is_read_elsewhere(weights: "Node", softmax: "Node") -> bool:
+    """Whoever else reads weights of which some were dropped means those that the last product read: one call would drop
+    others.
+    """
+    while weights is not softmax:
+        if len(weights.users) > 1:
+            return True
+        weights = argument(weights, 0, "input")
+    return False
 
 
 def _fits(found: Spelled) -> bool:

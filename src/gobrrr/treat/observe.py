@@ -44,6 +44,8 @@ class Watched:
     """By name, where it is to be found, for a treatment may put another tensor there."""
     steps: int
     """After which it is looked at."""
+    inputs: Sequence["torch.Tensor"] = ()
+    """Those that nobody writes into, not even what is there already, as a cache that is filled anew."""
 
 
 def whole(subject: Subject, draws: Sequence[Draw], watched: Watched) -> list[Observation]:
@@ -54,19 +56,19 @@ def whole(subject: Subject, draws: Sequence[Draw], watched: Watched) -> list[Obs
 
 def observed(subject: Subject, draws: Sequence[Draw], watched: Watched) -> list[Observation]:
     """What the step does from here with each. Everything is put back."""
-    return _each(subject, draws, lambda: _effects(subject, watched), subject.inputs)
+    return _each(subject, draws, partial(_effects, subject, watched), subject.inputs)
 
 
 def gradients(subject: Subject, draws: Sequence[Draw]) -> list[Observation]:
     """Those that the step makes with each, its optimizers told to do nothing. Everything is put back."""
-    return _each(subject, draws, lambda: _gradients(subject), subject.inputs)
+    return _each(subject, draws, lambda _: _gradients(subject), subject.inputs)
 
 
 _Look = TypeVar("_Look")
 
 
 def _each(
-    subject: Subject, draws: Sequence[Draw], look: Callable[[], _Look], inputs: "list[torch.Tensor]"
+    subject: Subject, draws: Sequence[Draw], look: Callable[[Draw], _Look], inputs: "list[torch.Tensor]"
 ) -> list[_Look]:
     """From here each time. Of a large model, to remember everything takes longer than to look."""
     found: list[_Look] = []
@@ -78,7 +80,7 @@ def _each(
             for seed in seeded:
                 seed(draw.random)
             redraw(inputs, draw.inputs)
-            found.append(look())
+            found.append(look(draw))
     return found
 
 
@@ -96,8 +98,8 @@ def _gradients(subject: Subject) -> Observation:
         return seen({name: grad for name, grad in grads.items() if grad is not None})
 
 
-def changing(subject: Subject) -> Watched:
-    """The tensors that a step or a few leave changed: parameters, moments, statistics, caches."""
+def changing(subject: Subject, inputs: "Sequence[torch.Tensor]") -> Watched:
+    """The tensors that a step or a few leave changed: parameters, moments, statistics, caches. And inputs that stay."""
     import torch
 
     places, things = _places(subject), reached(subject.origin)
@@ -107,18 +109,20 @@ def changing(subject: Subject) -> Watched:
         steps = _until_updated(subject)
         kept.put_back()
         before = [tensor.detach().clone() for tensor in tensors]
+        unwritten = [(one, one._version) for one in inputs if not one.is_inference()]  # noqa: SLF001 (torch documents it)
         changed: dict[int, torch.Tensor] = {}
         renamed: dict[int, Place] = {}
         for _ in range(steps):  # after each: what two steps swap is as it was after the second
             subject.step()
             changed |= {id(one): one for one, old in zip(tensors, before, strict=True) if not _same(one, old)}
             renamed |= {id(place): place for place, now in rebound(named) if _comparable(now)}
+        still = [one for one, version in unwritten if one._version == version]  # noqa: SLF001
     inside = (
         places.get(id(tensor), (f"tensor {number}", partial(_itself, tensor)))
         for number, tensor in enumerate(changed.values())
     )
     outside = {f"bound of {place.name} {number}": place.find for number, place in enumerate(renamed.values())}
-    return Watched(dict(inside) | outside, steps)
+    return Watched(dict(inside) | outside, steps, still)
 
 
 def _until_updated(subject: Subject) -> int:
@@ -141,12 +145,13 @@ def _until_updated(subject: Subject) -> int:
 
 
 def touched(subject: Subject, watched: Watched) -> list[str]:
-    """Parameters, buffers and moments that the step, as it is treated now, changes and did not as it came."""
+    """Parameters, buffers, moments and inputs that the step, as it is treated now, changes and did not as it came."""
     known = {id(find()) for find in watched.places.values()}  # under another name: a captured step writes in place
     others = {name: find for name, find in _places(subject).values() if name not in watched.places}
+    others |= {f"input {number}": partial(_itself, one) for number, one in enumerate(watched.inputs)}
     left = {name: find for name, find in others.items() if _comparable(find()) and id(find()) not in known}
 
-    def look() -> list[str]:
+    def look(_draw: Draw) -> list[str]:
         before = {name: _some(find()) for name, find in left.items()}
         for _ in range(watched.steps):
             subject.step()
@@ -225,7 +230,7 @@ def shuffled_inputs(subject: Subject, draws: Sequence[Draw]) -> "list[torch.Tens
 def _finite(subject: Subject, draws: Sequence[Draw], inputs: "list[torch.Tensor]") -> list[dict[str, bool]] | None:
     """Whether each tensor of the results is, with these inputs shuffled; None where the step does not run so."""
 
-    def look() -> dict[str, bool]:
+    def look(_draw: Draw) -> dict[str, bool]:
         return {name: bool(one.values.isfinite().all()) for name, one in seen(dict(flat(subject.step()))).items()}
 
     try:
@@ -276,9 +281,16 @@ def exact(
         return None
 
 
-def _effects(subject: Subject, watched: Watched) -> dict[str, Seen]:
+def _effects(subject: Subject, watched: Watched, draw: Draw) -> dict[str, Seen]:
+    """Each step with other inputs than the one before: what keeps a result for the next time shows it then. But not
+    where the step itself has written.
+    """
     found: dict[str, Seen] = {}
+    unwritten = {id(one) for one in watched.inputs}
+    inputs = [one for one in subject.inputs if id(one) in unwritten]
     for number in range(watched.steps):
+        if number:
+            redraw(inputs, draw.inputs + number)
         found |= seen({f"result{number}{name}": one for name, one in flat(subject.step())})
     return found | seen_now(watched)
 

@@ -76,9 +76,9 @@ class Truth:
 def truth(subject: Subject) -> Truth:
     """Of the subject, untreated."""
     assert not subject.courses, "the truth is what was before any treatment"
-    subject.inputs = shuffled_inputs(subject, INPUTS)
+    given, subject.inputs = subject.inputs, shuffled_inputs(subject, INPUTS)
     with without_dropout(subject) as has_dropout:
-        watched = changing(subject)  # without: a layer that was left out would seem to be left alone
+        watched = changing(subject, given)  # without: a layer that was left out would seem to be left alone
         eager = whole(subject, INPUTS, watched)
         wide = exact(subject, (*INPUTS, OTHERWISE), watched)
         repeats = agree(wide[0], wide.pop()) if wide else _repeats(subject, eager[0], watched)
