@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gobrrr.timing.steady import StepEffort
-from gobrrr.treat.race import Race, race
+from gobrrr.treat.race import LEAST_BLOCKS, Race, race
 from test_steady import FakeDevice
 
 EFFORT = StepEffort(warmup_steps=50, warmup_s=100, window_s=1, window_steps=5, windows=10, budget_s=100)
@@ -52,6 +52,14 @@ def test_the_interval_is_wider_by_as_much_as_the_untreated_step_lies_from_itself
     assert found.comparison.interval.low == pytest.approx(speedup / apart)
     assert found.comparison.interval.high == pytest.approx(speedup * apart)
     assert found.is_won, "five times as fast is no doubt of a few percent"
+
+
+def test_what_takes_twice_as_long_and_longer_than_a_race_should_is_timed_no_better():
+    device = FakeDevice()
+    found = raced(device, device.enqueuing(0.1, 0), device.enqueuing(40, 0))
+    assert len(found.after_s) == 1
+    assert found.comparison.interval.high < 1
+    assert len(raced(device, device.enqueuing(30, 0), device.enqueuing(40, 0)).after_s) >= LEAST_BLOCKS
 
 
 def test_what_helps_by_less_than_the_untreated_step_lies_from_itself_is_not_decided():

@@ -1,6 +1,7 @@
 """Workloads that make treating hard are treated as far as is safe, and are afterwards what they were."""
 
 import signal
+import warnings
 from contextlib import contextmanager
 
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 import gobrrr.treat.treating
 from gobrrr.errors import CannotDecide, ProgramFailed
 from gobrrr.treat.treating import treat
-from gobrrr.workload import Workload
+from gobrrr.workload import Workload, warned_once
 from test_examination import probed
 from test_treat_cli import cheap
 from test_treat_treatments import bits
@@ -166,3 +167,18 @@ def test_a_step_that_raises_is_the_users_own_failure():
 
     with pytest.raises(ProgramFailed, match=r"ValueError at test_treat_bad_workloads\.py:"):
         treat(lambda: Workload(made.model, made.inputs, loss=loss, optimizer=made.optimizer), "made.py:up")
+
+
+def test_what_a_step_warns_of_in_every_run_is_shown_once():
+    """Also where somebody has caught warnings meanwhile, after which Python has forgotten all that it has shown."""
+
+    @warned_once()
+    def runs():
+        for _ in range(3):
+            with warnings.catch_warnings():
+                warnings.warn("a hook fires", UserWarning, stacklevel=1)
+        warnings.warn("another hook fires", UserWarning, stacklevel=1)
+
+    with pytest.warns(UserWarning, match="fires") as told:
+        runs()
+    assert [str(one.message) for one in told] == ["a hook fires", "another hook fires"]

@@ -168,6 +168,37 @@ def test_a_prescription_is_for_the_model_as_it_came(monkeypatch):
     assert found.prescription.model == fingerprint_of({"model": made.model})
 
 
+def test_a_type_that_nothing_is_treated_with_may_be_allowed_and_is_told(monkeypatch):
+    monkeypatch.setattr(treating, "TREATMENTS", {"int8-dynamic": TREATMENTS["int8-dynamic"]})
+    found = treat(inference, "made.py:up", allow=["int8", "fp8"])
+    assert [one for one in found.warnings if "--allow" in one] == [
+        "nothing is treated with fp8 yet: --allow fp8 allows nothing"
+    ]
+
+
+def test_code_that_cannot_be_written_loses_nothing_that_was_found(monkeypatch):
+    def fails(*_):
+        raise AttributeError("__code__")
+
+    monkeypatch.setattr(treating, "written_out", fails)
+    monkeypatch.setattr(treating, "TREATMENTS", {"fused-optimizer": TREATMENTS["fused-optimizer"]})
+    monkeypatch.setattr("gobrrr.treat.search.WORTH_TRYING", 0.0)
+    monkeypatch.setattr("gobrrr.treat.trial.race", always_won)
+    (kept,) = treat(lambda: training(foreach=False), "made.py:up").kept
+    assert kept.by_hand == TREATMENTS["fused-optimizer"].by_hand
+
+
+def test_memory_is_told_before_and_after(monkeypatch):
+    monkeypatch.setattr(treating, "TREATMENTS", {"fused-optimizer": TREATMENTS["fused-optimizer"]})
+    monkeypatch.setattr("gobrrr.treat.search.WORTH_TRYING", 0.0)
+    monkeypatch.setattr("gobrrr.treat.trial.race", always_won)
+    monkeypatch.setattr(treating, "peak_bytes", lambda *_: 5)
+    monkeypatch.setattr("gobrrr.treat.trial.peak_bytes", lambda *_: 7)
+    found = treat(lambda: training(foreach=False), "made.py:up")
+    assert (found.memory_before_bytes, found.memory_after_bytes) == (5, 7)
+    assert [one.treatment for one in found.kept] == ["fused-optimizer"]
+
+
 def test_what_was_not_examined_as_treated_has_no_advice(monkeypatch):
     """The budget ended before; where nothing is kept in the end the step as it came is known."""
     monkeypatch.setattr(treating, "TREATMENTS", {"fused-optimizer": TREATMENTS["fused-optimizer"]})

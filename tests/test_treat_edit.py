@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.treat.edit import Edit, attribute, data, item, number, rebinding, shared, swap_off, swap_on
+from gobrrr.treat.edit import Edit, attribute, data, held_by_all, item, number, rebinding, shared, swap_off, swap_on
 from gobrrr.treat.subject import Subject
 
 
@@ -46,28 +46,10 @@ def test_edits_before_one_that_fails_are_undone():
     assert thing.own == "own"
 
 
-def test_a_rate_becomes_a_tensor_and_comes_back_to_the_bit():
-    group = {"lr": 1e-5}
-    edit = number(lambda: group, "lr", torch.zeros(()))
-    edit.swap()
-    assert group["lr"] == torch.tensor(1e-5)
-    edit.swap()
-    assert group["lr"] == 1e-5
-
-
-def test_a_rate_that_was_changed_meanwhile_keeps_its_change():
-    group = {"lr": 1e-5}
-    edit = number(lambda: group, "lr", torch.zeros(()))
-    edit.swap()
-    group["lr"].fill_(0.25)
-    edit.swap()
-    assert group["lr"] == 0.25
-
-
 def test_a_count_of_steps_moves_with_its_value():
     state = {"step": torch.tensor(7.0)}
     first = state["step"]
-    edit = number(lambda: state, "step", torch.zeros(()))
+    edit = number(state, "step", torch.zeros(()))
     edit.swap()
     state["step"].add_(1)
     edit.swap()
@@ -206,3 +188,24 @@ def test_a_name_that_steps_give_away_means_at_last_what_it_meant_at_first():
         edit.swap()
         assert holder["loss"] == "first"
         holder["loss"] = left
+
+
+def test_what_the_whole_process_shares_is_still_held_where_ending_it_failed():
+    thing, armed = Thing(), []
+
+    def write(new):
+        if armed:
+            armed.clear()
+            raise RuntimeError("busy")
+        thing.kind = new
+
+    first, second = (held_by_all("key", lambda: Edit(lambda: thing.kind, write, "other")) for _ in range(2))
+    first.swap()
+    second.swap()
+    first.swap()
+    armed.append(True)
+    with pytest.raises(RuntimeError, match="busy"):
+        second.swap()
+    assert (thing.kind, second.on) == ("other", True)
+    second.swap()
+    assert (thing.kind, second.on) == ("class", False)

@@ -236,7 +236,11 @@ def test_what_merged_layers_ask_for_several_times_is_promised_once():
 def test_both_ways_to_multiply_in_int8_are_weighed_where_kernels_are_nameless_and_exclude_each_other():
     told, dynamic = known("llama_decode"), TREATMENTS["int8-dynamic"]
     nameless = replace(told.exam, kernels=tuple(replace(one, fused_from=None) for one in told.exam.kernels))
-    assert dynamic.kind.forecast(Chart(nameless, told.subject), ()).high > dynamic.kind.forecast(told, ()).high > 1
+    sites = [f"model:{op.module.partition('.')[2]}" for op in told.ops if op.cls is OpClass.CONTRACTION]
+    unnamed, named = (dynamic.kind.forecast(one, sites).high for one in (Chart(nameless, told.subject), told))
+    assert unnamed > named > 1
+    assert 1 < dynamic.kind.forecast(told, sites[-1:]).high < named
+    assert dynamic.kind.forecast(told, ()).high == 1, "products of others, as of convolutions, stay what they are"
     assert dynamic.group == TREATMENTS["int8-weight-only"].group == "int8"
 
 

@@ -8,6 +8,8 @@ import torch
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CUDA_STEP_EFFORT
+from gobrrr.treat.compiling import patient_compiler
+from gobrrr.treat.edit import Edit
 from gobrrr.treat.memory import peak_bytes, private_pools
 from gobrrr.treat.subject import subject_of
 from gobrrr.treat.treating import treat
@@ -15,7 +17,7 @@ from gobrrr.treat.treatment import TREATMENTS, Dose
 from gobrrr.treat.verify import truth, verified
 from gobrrr.workload import Workload
 from test_treat_numerics import trained
-from test_treat_treatments import after_a_step, bits, flags
+from test_treat_treatments import after_a_step, bits, failing_at, flags
 from treating import Block, Signs
 
 pytestmark = [
@@ -86,6 +88,20 @@ def test_a_graph_reads_rates_that_are_set_as_numbers():
         assert ours == pytest.approx(theirs, rel=1e-4)
 
 
+@pytest.mark.parametrize("plan", [(FUSED,), (GRAPH,), (FUSED, GRAPH)])
+def test_counts_of_steps_are_saved_where_the_untreated_optimizer_has_them(plan):
+    made, plain = training(), training()
+    found = warm(made)
+    for _ in range(3):
+        plain.step()
+    found.become(plan)
+    saved, expected = made.optimizer.state_dict(), plain.optimizer.state_dict()
+    assert saved["param_groups"] == expected["param_groups"]
+    assert [one["step"].device for one in saved["state"].values()] == [torch.device("cpu")] * len(saved["state"])
+    assert [float(one["step"]) for one in saved["state"].values()] == [3.0] * len(expected["state"])
+    assert all(one["step"].is_cuda for one in made.optimizer.state.values())
+
+
 class Loop:
     """A program that reads its batch under a name, and whose optimizer steps outside of what is captured."""
 
@@ -149,6 +165,30 @@ def test_captured_and_undone_it_leaves_the_same_bits(plan):
         found.run()
     turn.to_before()
     assert (bits(found), flags(found), after_a_step(found)) == before
+
+
+ONLY_HERE = [(GRAPH,), (WHOLE, Dose(TREATMENTS["reduce-overhead"], ("step",))), (Dose(TREATMENTS["tf32"], ("torch",)),)]
+
+
+@pytest.mark.parametrize("plan", ONLY_HERE, ids=lambda plan: plan[-1].treatment.name)
+def test_what_only_a_gpu_takes_is_undone_to_the_bit_and_a_fault_leaves_the_subject_as_it_came(plan, monkeypatch):
+    found = warm(training())
+    before = *treated_as(found), torch.get_float32_matmul_precision()
+    turn = found.become(plan)
+    with patient_compiler(), preserved(found.origin):
+        found.run()
+    turn.to_before()
+    assert (*treated_as(found), torch.get_float32_matmul_precision()) == before
+    for failing in {1, min(5, sum(len(course.edits) for course in turn.after))}:
+        with monkeypatch.context() as patch:
+            patch.setattr(Edit, "swap", failing_at(failing))
+            with pytest.raises(RuntimeError, match="injected"):
+                found.become(plan)
+        assert (*treated_as(found), torch.get_float32_matmul_precision()) == before
+
+
+def treated_as(found):
+    return bits(found), flags(found), after_a_step(found), found.step
 
 
 def test_a_step_does_not_notice_that_it_is_captured():

@@ -13,6 +13,7 @@ from gobrrr.timing.state import preserved
 from gobrrr.treat.capture import Captured, Gradient, private_inputs
 from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.names import names_of
+from gobrrr.treat.optimizers import Rates
 from gobrrr.treat.places import entries
 from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
@@ -49,7 +50,7 @@ def test_a_replay_reads_rates_however_they_were_set(found, replays):
     found.run()
     group["lr"] = 0.5
     found.run()
-    group["lr"].mul_(0.5)
+    group["lr"] *= 0.5
     found.run()
     group["lr"] = torch.tensor(2.0)
     found.run()
@@ -64,6 +65,13 @@ def test_a_rate_that_a_schedule_sets_is_read(found, replays):
             found.run()
             schedule.step()
     assert replays == pytest.approx([1e-2, 5e-3, 2.5e-3])
+
+
+def test_rates_and_flags_of_a_captured_step_are_saved_as_they_were(found):
+    plain = subject(training()).optimizers[0]
+    saved = found.optimizers[0].state_dict()
+    assert saved["param_groups"] == plain.state_dict()["param_groups"]
+    assert found.optimizers[0].param_groups[0]["capturable"] is True
 
 
 def test_a_rate_set_as_a_number_stays_when_the_graph_is_undone(found):
@@ -297,6 +305,18 @@ def test_inputs_are_tensors_that_a_step_only_reads():
     assert {one.place.name for one in private_inputs(found, "cpu")} == {"batch"}
 
 
+def test_what_a_step_puts_into_a_mapping_is_no_input_though_it_has_the_numbers_that_were_there():
+    x, meter = torch.randn(4), {"loss": torch.zeros(())}
+
+    def step():
+        meter["loss"] = x.square().mean()
+
+    found, given = subject_of(lambda: step), x
+    found.run()
+    (one,) = private_inputs(found, "cpu")
+    assert one.theirs is given
+
+
 @pytest.mark.parametrize("batch", [(torch.ones(3, 4), torch.ones(3, 1)), [torch.ones(2, 4), torch.ones(2, 1)], None])
 def test_a_batch_of_another_kind_ends_the_graph(recorded, batch):
     loop, found = looped()
@@ -355,3 +375,52 @@ def test_a_step_that_counts_in_python_is_not_captured_in_production_either(recor
     found = subject_of(lambda: step)
     with pytest.raises(Unfit, match="counts, logs"):
         found.become((GRAPH,))
+
+
+# **** rates ****
+
+
+def groups(*rates) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD([{"params": [torch.ones(2)]} for _ in rates], lr=0.1)
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    return optimizer
+
+
+def test_a_rate_that_groups_share_as_a_tensor_stays_the_programs_own():
+    """Neither another group's nor anybody's later rate is written into it."""
+    one = torch.tensor(0.1)
+    optimizer = groups(one, one)
+    rates = Rates(optimizer)
+    optimizer.param_groups[0]["lr"] = 0.5
+    with rates.in_tensors():
+        read = [group["lr"] for group in optimizer.param_groups]
+        assert [float(rate) for rate in read] == pytest.approx([0.5, 0.1])
+        assert not any(rate is one for rate in read)
+    rates.heed()
+    assert [rate.tensor.item() for rate in rates.rates] == pytest.approx([0.5, 0.1])
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    assert optimizer.param_groups[1]["lr"] is one
+    assert float(one) == pytest.approx(0.1)
+    one.fill_(0.2)  # as schedulers do
+    rates.heed()
+    assert rates.rates[1].tensor.item() == pytest.approx(0.2)
+
+
+def test_a_rate_may_be_a_tensor_of_one_number_and_come_with_a_group_that_was_added():
+    optimizer = groups(0.1)
+    rates = Rates(optimizer)
+    optimizer.param_groups[0]["lr"] = torch.tensor([0.2])
+    optimizer.add_param_group({"params": [torch.ones(2)], "lr": 0.3})
+    with rates.in_tensors():
+        assert [float(group["lr"]) for group in optimizer.param_groups] == pytest.approx([0.2, 0.3])
+    assert [group["lr"] for group in optimizer.param_groups] == [torch.tensor([0.2]), 0.3]
+
+
+@pytest.mark.parametrize("rate", [0.1, torch.tensor(0.1)])
+def test_a_rate_that_the_optimizer_itself_changes_is_another_afterwards(rate):
+    optimizer = groups(rate)
+    with Rates(optimizer).in_tensors():
+        optimizer.param_groups[0]["lr"].mul_(2)
+    assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(0.2)
+    assert type(optimizer.param_groups[0]["lr"]) is type(rate)

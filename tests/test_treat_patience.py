@@ -36,3 +36,10 @@ def test_an_alarm_of_somebody_elses_is_left_alone():
             assert signal.getitimer(signal.ITIMER_REAL)[0] > 900
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@pytest.mark.parametrize("left_s", [0.0, -1.0])
+def test_where_nothing_is_left_nothing_begins(left_s):
+    """An alarm of no seconds would never ring."""
+    with pytest.raises(Unfit, match="nothing is left"), given_up_after(left_s):
+        pytest.fail("it has begun")

@@ -18,7 +18,15 @@ from gobrrr.treat.attention_gain import attention_forecast, spelled_shapes
 from gobrrr.treat.backends import AttentionShape, attention_shapes
 from gobrrr.treat.backends import attending as attended
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.convolution import Convolution, convolutions, convolving, seconds_by_layout
+from gobrrr.treat.convolution import (
+    Convolution,
+    Pooling,
+    convolutions,
+    convolving,
+    pooling,
+    poolings,
+    seconds_by_layout,
+)
 from gobrrr.treat.subject import subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose
 from gobrrr.work.counter import Counter as OpCounter
@@ -262,6 +270,49 @@ def test_channels_last_is_promised_what_its_convolutions_are_faster_alone(monkey
     chart = convolving_chart(monkeypatch, first_s=8e-3, last_s=last_s)
     found = TREATMENTS["channels-last"].kind.forecast(chart, ("model:0", "model:3"))
     assert found == {"device_s": pytest.approx(likely_s), "most_device_s": pytest.approx(most_s)}
+
+
+def pooled(**options) -> Workload:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2, padding=1), nn.AdaptiveAvgPool2d(1))
+    return Workload(model, torch.randn(2, 3, 16, 16), **options)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_poolings_are_found_and_can_be_made_again_in_either_layout(trains):
+    made = subject(pooled(loss=lambda out: out.sum()) if trains else pooled())
+    found = poolings(made, trains=trains)
+    assert {(call.images, call.wants): count for call, count in found.items()} == {
+        ((2, 4, 14, 14), trains): 1,
+        ((2, 4, 8, 8), trains): 1,
+    }
+    assert {call.kind.partition("(")[0] for call in found} == {"MaxPool2d", "AdaptiveAvgPool2d"}
+    largest = next(call for call in found if "Max" in call.kind)
+    for layout in (torch.contiguous_format, torch.channels_last):
+        result = pooling(largest, layout, "cpu")()
+        assert [one.shape for one in result] == [largest.images] if trains else result.shape == (2, 4, 8, 8)
+
+
+def test_a_pooling_that_tells_places_has_a_gradient_too():
+    module = nn.MaxPool2d(2, return_indices=True)
+    call = Pooling((2, 3, 8, 8), "MaxPool2d", torch.float32, wants=True, module=module)
+    (gradient,) = pooling(call, torch.channels_last, "cpu")()
+    assert gradient.shape == call.images
+
+
+def test_channels_last_is_promised_what_its_poolings_are_faster_alone_too(monkeypatch):
+    seconds = {torch.contiguous_format: 5e-3, torch.channels_last: 1e-3}
+    monkeypatch.setattr(convolution, "convolving", lambda *_: 1e-3)
+    monkeypatch.setattr(convolution, "pooling", lambda _call, layout, _device: seconds[layout])
+    monkeypatch.setattr(probe, "device_seconds", lambda made, _device: made())
+    op = SimpleNamespace(cls=OpClass.OTHER, name="aten::max_pool2d_with_indices")
+    chart = SimpleNamespace(
+        subject=subject(pooled()),
+        trains=False,
+        kernels=lambda wanted: [SimpleNamespace(seconds=2e-3)] if wanted(op) else [],
+        forecast=lambda **seconds: seconds,
+    )
+    found = TREATMENTS["channels-last"].kind.forecast(chart, ("model:0",))
+    assert found == {"device_s": pytest.approx(0.8 * 2e-3), "most_device_s": pytest.approx(0.8 * 2e-3)}
 
 
 def test_convolutions_that_nobody_calls_or_that_cannot_be_made_have_no_times():

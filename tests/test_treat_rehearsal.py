@@ -62,7 +62,7 @@ def test_nobody_begins_early_on_a_device_that_the_step_may_fill(monkeypatch, dev
 def test_what_fails_is_said_and_this_process_lives_on(tmp_path):
     with rehearsals(written(tmp_path)) as rehearse:
         said = rehearse((Dose(TREATMENTS["fused-optimizer"], ("7",)),))
-        assert "it is for 8 optimizers, and 1 were given" in said
+        assert "optimizers given: 1, it is for 8" in said
         assert rehearse((FUSED,)) is None
 
 

@@ -3,6 +3,7 @@
 import math
 import random
 import signal
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -13,11 +14,12 @@ import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.errors import Missing
 from gobrrr.stats import Comparison, Interval, Sample
 from gobrrr.timing.steady import StepEffort
+from gobrrr.treat import trial
 from gobrrr.treat.edit import Edit, item
 from gobrrr.treat.search import Search
 from gobrrr.treat.subject import examined_subject
-from gobrrr.treat.treating import Final, _confirmed, _final
-from gobrrr.treat.treatment import Forecast, Numerics, Stage, Treatment, Unfit
+from gobrrr.treat.treating import Final, _confirmed, _final, _kept
+from gobrrr.treat.treatment import Forecast, NotYet, Numerics, Stage, Treatment, Unfit
 from gobrrr.treat.trial import Bench
 from gobrrr.treat.verify import truth
 from test_exam import exam
@@ -77,11 +79,14 @@ class Made:
     predicted: float = 2.0
     raises: BaseException | None = None
     unfit: str | None = None
+    not_yet: str | None = None
     compiles_s: float = 0.0
 
     def sites(self, chart):
         if self.unfit:
             raise Unfit(self.unfit)
+        if self.not_yet:
+            raise NotYet(self.not_yet)
         return ("here",)
 
     def forecast(self, chart, sites):
@@ -95,7 +100,9 @@ class Made:
             raise self.raises
 
 
-def made(ward: Ward, name: str, stage=Stage.STRUCTURE, group=None, allow=None, *, risky=False, **kind) -> Treatment:
+def made(
+    ward: Ward, name: str, stage=Stage.STRUCTURE, group=None, allow=None, *, risky=False, instead_of=None, **kind
+) -> Treatment:
     return Treatment(
         name=name,
         title=name,
@@ -106,6 +113,7 @@ def made(ward: Ward, name: str, stage=Stage.STRUCTURE, group=None, allow=None, *
         risky=risky,
         compiles=False,
         inference=False,
+        instead_of=instead_of,
         moves=False,
         by_hand="",
         kind=Made(ward, name, **kind),
@@ -117,7 +125,7 @@ def search_of(
     *treatments: Treatment,
     floor_s=None,
     allowed=(),
-    rehearse=lambda _: None,
+    rehearse=lambda _plan, _most_s: None,
     examine=None,
     say=lambda _: None,
 ) -> Search:
@@ -131,14 +139,19 @@ def search_of(
         ward.looks += 1
         return looked_at
 
-    return Search(bench, looked_at, examine or look, treatments, frozenset(allowed), math.inf)
+    return Search(bench, looked_at, examine or look, treatments, frozenset(allowed))
 
 
 def searched(ward: Ward, *treatments: Treatment, budget_s=1e9, **options) -> Search:
     search = search_of(ward, *treatments, **options)
-    search.until_s = ward.clock.now_s() + budget_s
+    search.bench = replace(search.bench, until_s=ward.clock.now_s() + budget_s)
     search.run()
     return search
+
+
+def fails(plan, _most_s) -> str | None:
+    """Whatever is rehearsed but nothing."""
+    return "capture failed" if plan else None
 
 
 def names(steps) -> list[str]:
@@ -296,7 +309,7 @@ def test_what_cannot_be_captured_may_take_the_place_of_the_graph():
     ward = Ward(factors={"graph": 0.9, "fused": 0.3})
     graph = made(ward, "graph", stage=Stage.GRAPH, group="graph", predicted=3.0, risky=True)
     fused = made(ward, "fused", stage=Stage.FUSION, group="fusion")
-    search = searched(ward, graph, fused, rehearse=lambda plan: "capture failed" if len(plan) > 1 else None)
+    search = searched(ward, graph, fused, rehearse=lambda plan, _: "capture failed" if len(plan) > 1 else None)
     assert names(search.kept) == ["fused"]
     assert list(ward.force) == ["fused"]
     assert search.lost["graph"].trial.reason == "fused is faster in its place"
@@ -336,6 +349,109 @@ def test_no_trial_begins_after_the_budget():
     assert search.passed_over == dict.fromkeys(("other", "another"), (None, "the budget is spent"))
 
 
+def test_what_was_never_for_this_step_is_not_left_out_by_the_budget():
+    """What another treatment has to do first may have become possible: nobody knows."""
+    ward = Ward(factors={"good": 0.5})
+    never, later = made(ward, "never", unfit="not here"), made(ward, "later", not_yet="nothing is compiled")
+    search = searched(ward, made(ward, "good"), never, later, made(ward, "narrow", allow="bf16"), budget_s=20)
+    assert names(search.kept) == ["good"]
+    assert search.passed_over == {
+        "never": (None, "not here"),
+        "later": (None, "the budget is spent"),
+        "narrow": (None, "changes numbers: --allow bf16"),
+    }
+
+
+def test_a_rival_for_whose_race_no_time_was_left_was_not_beaten():
+    ward = Ward(factors={"first": 0.5, "second": 0.4})
+    rivals = made(ward, "first", group="g", predicted=5.0), made(ward, "second", group="g", predicted=4.0)
+    search = searched(ward, *rivals, budget_s=20)
+    assert names(search.kept) == ["first"]
+    assert search.passed_over == {"second": (4.0, "the budget is spent")}
+
+
+def test_what_was_tried_before_is_not_told_as_not_tried_when_the_budget_ends_its_second_chance():
+    ward = Ward(factors={"one": 0.5, "two": 0.6, "three": 0.7})
+    rivals = [made(ward, name, group="g", predicted=5.0) for name in ward.factors]
+    search = searched(ward, *rivals)
+    again = [search.lost[name].candidate for name in ("two", "three")]
+    search.bench = replace(search.bench, until_s=ward.clock.now_s() + 20)
+    search._best(again)
+    assert set(search.lost) >= {"three"}
+    assert "three" not in search.beaten
+
+
+def test_what_failed_in_a_rehearsal_that_took_all_the_budget_is_not_tried_without_it():
+    ward = Ward(factors={"graph": 0.9, "fused": 0.3})
+    graph = made(ward, "graph", stage=Stage.GRAPH, group="graph", predicted=3.0, risky=True)
+    fused = made(ward, "fused", stage=Stage.FUSION, group="fusion")
+
+    def rehearse(plan, most_s):
+        if len(plan) > 1:
+            ward.clock.seconds += most_s
+            return "not done"
+        return None
+
+    APPLIED.clear()
+    search = searched(ward, graph, fused, rehearse=rehearse, budget_s=300)
+    assert names(search.kept) == ["graph"]
+    assert APPLIED == ["graph"]
+
+
+def test_what_stands_in_for_another_waits_for_it_to_fail():
+    ward = Ward(factors={"graph": 0.5, "parts": 0.8})
+    graph = made(ward, "graph", group="graph", predicted=2.0, risky=True)
+    parts = made(ward, "parts", group="graph", predicted=3.0, instead_of="graph")
+    assert names(searched(ward, parts, graph).kept) == ["graph"]
+    ward.force.clear()
+    search = searched(ward, parts, graph, rehearse=fails)
+    assert names(search.kept) == ["parts"]
+    assert search.lost["graph"].trial.reason == "failed when rehearsed: capture failed"
+
+
+def test_what_stands_in_for_another_and_was_never_needed_says_so():
+    ward = Ward(factors={"graph": 2.0})
+    graph, parts = made(ward, "graph"), made(ward, "parts", predicted=3.0, instead_of="graph")
+    search = search_of(ward, parts, graph)
+    search._weigh()
+    assert search.passed_over == {"parts": (3.0, "graph does more")}
+
+
+def test_nobody_rehearses_or_compiles_for_longer_than_the_budget_has_left():
+    told = []
+    ward = Ward(factors={"good": 0.5})
+    good = made(ward, "good", risky=True, compiles_s=0.25)
+    searched(ward, good, budget_s=300, rehearse=lambda plan, most_s: told.append((len(plan), most_s)))
+    assert told == [(0, 300.0), (1, 300.0)]
+
+
+def test_a_first_step_is_given_up_when_the_budget_is_spent(monkeypatch):
+    patience = []
+
+    @contextmanager
+    def noted(seconds):
+        patience.append(seconds)
+        yield
+
+    monkeypatch.setattr(trial, "given_up_after", noted)
+    ward = Ward(factors={"good": 0.5})
+    searched(ward, made(ward, "good", compiles_s=100), budget_s=300)
+    assert patience == [200.0]
+
+
+def test_what_was_compiled_in_a_rehearsal_has_cost_that_long():
+    ward = Ward(factors={"good": 0.5})
+
+    def rehearse(plan, _most_s):
+        ward.clock.seconds += 60 if plan else 1000  # to make the workload is no part of it
+
+    search = searched(ward, made(ward, "good", risky=True, compiles_s=3.0), rehearse=rehearse)
+    (kept,) = search.kept
+    assert kept.trial.compile_s == pytest.approx(60 - 0.5)
+    told = _kept(kept, search.bench.subject)
+    assert (told.compile_s, told.break_even_steps) == pytest.approx((59.5, 59.5 / 0.5))
+
+
 def test_what_the_budget_leaves_out_is_told_with_its_bound():
     ward = Ward()
     others = made(ward, "other"), made(ward, "another", predicted=1.5)
@@ -366,7 +482,7 @@ def test_what_is_slower_in_the_end_is_not_kept_whatever_it_won_before():
 
 def test_what_is_risky_is_rehearsed_and_its_failure_is_the_reason():
     ward = Ward(factors={"graph": 0.5})
-    search = searched(ward, made(ward, "graph", risky=True), rehearse=lambda _: "capture failed")
+    search = searched(ward, made(ward, "graph", risky=True), rehearse=fails)
     assert search.lost["graph"].trial.reason == "failed when rehearsed: capture failed"
     assert not ward.force
 

@@ -15,7 +15,8 @@ import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.timing.state import preserved
 from gobrrr.timing.state.reach import reached
 from gobrrr.treat.compiling import VERSIONS, patient_compiler
-from gobrrr.treat.edit import Edit, strided
+from gobrrr.treat.edit import Edit, strided, swap_on
+from gobrrr.treat.optimizers import steps_on_device
 from gobrrr.treat.samples import flat
 from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
@@ -151,6 +152,31 @@ def failing_at(place: int):
         made(self)
 
     return swap
+
+
+def test_every_number_that_counts_steps_is_moved_to_where_the_parameters_are():
+    """NAdam has two: its kernels would read the other one where it is not."""
+    layer = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.NAdam(layer.parameters())
+    layer(torch.ones(2)).sum().backward()
+    optimizer.step()
+    elsewhere = SimpleNamespace(state={layer.weight.to("meta"): optimizer.state[layer.weight]})
+    (state,) = elsewhere.state.values()
+    swap_on(steps_on_device(elsewhere))
+    assert {key for key, value in state.items() if value.device.type == "meta"} == {"step", "mu_product"}
+
+
+def test_a_count_of_steps_is_moved_as_a_fused_kernel_reads_it():
+    parameter, state = torch.ones(2, device="meta"), {"step": torch.tensor(3.0, dtype=torch.float64)}
+    swap_on(steps_on_device(SimpleNamespace(state={parameter: state})))
+    assert state["step"].dtype == torch.float32
+
+
+def test_a_module_may_call_itself_sparse_and_have_no_weight():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    model.sparse = True
+    found = subject(Workload(model, torch.ones(1, 2), torch.Tensor.sum, torch.optim.SGD(model.parameters())))
+    assert TREATMENTS["fused-optimizer"].kind.sites(SimpleNamespace(subject=found)) == ("0",)
 
 
 def test_an_optimizer_of_ones_own_is_not_fused():

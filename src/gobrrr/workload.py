@@ -5,6 +5,7 @@ import os
 import sys
 import sysconfig
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -164,6 +165,24 @@ def stdout_spared() -> Iterator[None]:
     finally:
         os.dup2(own, 1)
         os.close(own)
+
+
+@contextmanager
+def warned_once() -> Iterator[None]:
+    """What a program warns of, however often it is run, and though Python forgets what it has shown each time that
+    somebody catches warnings.
+    """
+    shown: set[tuple[type[Warning], str]] = set()
+    show = warnings.showwarning
+
+    def once(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
+        if (category, str(message)) not in shown:
+            shown.add((category, str(message)))
+            show(message, category, *where, **options)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = once
+        yield
 
 
 def _import_file(path: Path) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
 
-WITHOUT = ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+WITHOUT = ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 """What has to stand in the environment before torch multiplies, for bf16 products without tiles."""
 
 PRODUCT = (sys.executable, "-c", "import torch; x = torch.ones(256, 256, dtype=torch.bfloat16); x @ x")

@@ -173,11 +173,11 @@ def preferring(run: Callable[..., Any], *names: str) -> Callable[..., Any]:
 def _preferring(run: Callable[..., Any], names: Sequence[str], *args: Any, **kwargs: Any) -> Any:
     from torch.nn.attention import sdpa_kernel
 
-    with sdpa_kernel([_backend(name) for name in names], set_priority=True):
+    with sdpa_kernel([backend(name) for name in names], set_priority=True):
         return run(*args, **kwargs)
 
 
-def _backend(name: str) -> Any:
+def backend(name: str) -> Any:
     from torch.nn.attention import SDPBackend
 
     return SDPBackend.MATH if name == SPELLED_OUT else getattr(SDPBackend, f"{name.upper()}_ATTENTION")

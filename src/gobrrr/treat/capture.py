@@ -92,20 +92,23 @@ class Input:
     """Alike, and bound there while the step is captured: a graph must not read, nor anybody write, where the program
     keeps its data.
     """
+    copies: "tuple[torch.Tensor, ...]"
+    """What stands in it, as long as the step only reads."""
+
+    @classmethod
+    def of(cls, place: Place, value: Any) -> "Input":
+        from torch.utils._pytree import tree_leaves, tree_map
+
+        ours = tree_map(lambda one: one.detach().clone(), value)
+        return cls(place, value, ours, tuple(tree_leaves(ours)))
 
 
 def private_inputs(subject: Subject, device: str) -> list[Input]:
     """All of them, seen in a step."""
-    from torch.utils._pytree import tree_map
-
     owners = (*subject.models.values(), *subject.optimizers)
     owned = {id(thing) for owner in owners for thing in reached(owner)}
     meant = [(place, place.find()) for place in names_of(subject.origin)]
-    found = [
-        Input(place, value, tree_map(lambda one: one.detach().clone(), value))
-        for place, value in meant
-        if _is_given(value, device, owned)
-    ]
+    found = [Input.of(place, value) for place, value in meant if _is_given(value, device, owned)]
     for one in found:
         one.place.bind(one.ours)
     subject.run()
@@ -128,12 +131,15 @@ def _is_given(value: object, device: str, owned: set[int]) -> bool:
 
 
 def _is_only_read(one: Input) -> bool:
-    """A step that has run since has left both name and numbers alone."""
+    """A step that has run since has left the name, what stands in it and its numbers alone. What it puts there may well
+    have the numbers that were there: it is another tensor.
+    """
     from torch.utils._pytree import tree_leaves
 
-    if one.place.find() is not one.ours:
+    now = tree_leaves(one.ours)
+    if one.place.find() is not one.ours or list(map(id, now)) != list(map(id, one.copies)):
         return False
-    pairs = zip(tree_leaves(one.ours), tree_leaves(one.theirs), strict=True)
+    pairs = zip(now, tree_leaves(one.theirs), strict=True)
     return all(not ours._version and ours.equal(theirs) for ours, theirs in pairs)  # noqa: SLF001 (torch documents it)
 
 

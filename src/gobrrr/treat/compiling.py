@@ -26,7 +26,7 @@ from gobrrr.treat.edit import Edit, attribute, shared, swap_off, swap_on
 from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
 from gobrrr.treat.once import computed_once
 from gobrrr.treat.optimizers import Rates, other_settings
-from gobrrr.treat.stillness import idle_optimizers
+from gobrrr.treat.stillness import idle_optimizers, uncompiled
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.writes import known
 from gobrrr.workload import Step
@@ -77,8 +77,10 @@ def patient_compiler() -> Iterator[None]:
             warnings.filterwarnings(
                 "ignore", message=r"The \.grad attribute of a Tensor that is not a leaf"
             )  # it looks
+            warnings.filterwarnings("ignore", module=r"torch\._(dynamo|inductor|functorch)")
             warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")  # for `gobrrr treat` to say
             warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")  # the compiler's own choice
+            warnings.filterwarnings("ignore", message="The CUDA Graph is empty")  # with which graphs of its own begin
             yield
     finally:
         _OURS.reset(ours)
@@ -156,7 +158,7 @@ def _uncompiled(method: Callable[..., Any], owner: object) -> MethodType:
 
 
 def compiled_update(optimizer: "torch.optim.Optimizer") -> Iterator[Edit]:
-    """An optimizer's step, its rates read anew from where they are now."""
+    """An optimizer's step, its rates read anew each time."""
     import torch
 
     method, rates = optimizer.step, Rates(optimizer)
@@ -165,9 +167,9 @@ def compiled_update(optimizer: "torch.optim.Optimizer") -> Iterator[Edit]:
 
     @wraps(method)
     def called(_owner: object, *args: Any, **kwargs: Any) -> Any:
-        rates.heed()
         settings.add(tuple(other_settings(optimizer)))
-        return (update if len(settings) <= MOST_SETTINGS else method)(*args, **kwargs)
+        with rates.in_tensors():
+            return (update if len(settings) <= MOST_SETTINGS else method)(*args, **kwargs)
 
     yield settings_left_alone()
     yield attribute(optimizer, "step", MethodType(called, optimizer))
@@ -237,7 +239,13 @@ def eager_attention(subject: Subject) -> list[AttentionCall] | None:
                 read.append(str(func))
             return func(*args, **(kwargs or {}))
 
-    with preserved(subject.origin), idle_optimizers(subject), attention_heard(note), Reads():  # type: ignore[no-untyped-call]
+    with (
+        uncompiled(subject),
+        preserved(subject.origin),
+        idle_optimizers(subject),
+        attention_heard(note),
+        Reads(),  # type: ignore[no-untyped-call]
+    ):
         subject.run()
     return None if read else calls
 
@@ -288,6 +296,10 @@ FOR_CPUS = {"layout_optimization": False}
 """Convolutions read weights as they lie: Inductor would have their channels last, and copy them so in every step."""
 
 
+GRAPHED = {"triton.cudagraphs": True}
+"""What `mode="reduce-overhead"` stands for."""
+
+
 def by_device(graph: "torch.fx.Graph") -> dict[str, Any]:
     return FOR_GPUS if is_for_gpus(graph) else FOR_CPUS
 
@@ -297,18 +309,19 @@ def is_for_gpus(graph: "torch.fx.Graph") -> bool:
     return any(device.startswith("cuda") for device in devices)
 
 
-def inductor_after(*passes: Pass, options: Options = by_device) -> Callable[..., Any]:
+def inductor_after(*passes: Pass, options: Options = by_device, graphs: bool = False) -> Callable[..., Any]:
     """Inductor as torch.compile's backend, on graphs that these passes have changed first, and those that always help:
     what several layers ask for is computed once, before anybody writes a product in another way, because Inductor does
     not see it where nothing is trained; attention reads its keys where they are; a loss reads its logits in whole rows
     and no more often than it has to; and masks that what is kept for a gradient tells are not kept beside it.
 
     What a pass left without use stays in the graph: here it may still write somewhere, and Inductor knows when not.
+    With `graphs` of its own each part that is compiled is replayed as one.
     """
     from torch._inductor.compile_fx import compile_fx
 
     def backend(graph_module: "torch.fx.GraphModule", inputs: list["torch.Tensor"]) -> Any:
-        config_patches = {**options(graph_module.graph), **masks_made_again()}
+        config_patches = {**options(graph_module.graph), **masks_made_again(), **(GRAPHED if graphs else {})}
         always = (read_in_place, loss_over_padding, loss_by_its_parts)
         return compile_fx(
             _changed(graph_module, (computed_once, *passes, *always)), inputs, config_patches=config_patches

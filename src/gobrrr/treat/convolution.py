@@ -1,11 +1,11 @@
-"""Convolutions as a step calls them, and what they take in either layout."""
+"""Convolutions and poolings as a step calls them, and what they take in either layout."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gobrrr.timing.state import preserved
 from gobrrr.treat import probe
@@ -14,6 +14,8 @@ from gobrrr.treat.subject import Subject
 
 if TYPE_CHECKING:
     import torch
+
+_Call = TypeVar("_Call", bound="Convolution | Pooling")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +33,55 @@ class Convolution:
     """Gradients of images and weight."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """On a CPU torch has quick kernels for it with the channels last alone."""
+
+    images: tuple[int, ...]
+    kind: str
+    """As the module tells of itself."""
+    dtype: "torch.dtype"
+    wants: bool
+    """A gradient."""
+    module: Any = field(compare=False)
+
+
 def convolutions(subject: Subject, sites: Iterable[str], *, trains: bool) -> Mapping[Convolution, int]:
     """How often a step calls these modules, by what decides their time."""
-    found: Counter[Convolution] = Counter()
+    return _noted(subject, map(subject.module, sites), partial(_convolution, trains=trains))
+
+
+def poolings(subject: Subject, *, trains: bool) -> Mapping[Pooling, int]:
+    from torch import nn
+
+    kinds = nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool2d
+    modules = [module for _, module in subject.modules() if isinstance(module, kinds)]
+    return _noted(subject, modules, partial(_pooling, trains=trains))
+
+
+def _noted(subject: Subject, modules: Iterable[Any], told: Callable[[Any, Any], _Call]) -> Mapping[_Call, int]:
+    """How often a step calls these modules, by what is told of them and their images."""
+    found: Counter[_Call] = Counter()
+
+    def note(module: Any, args: tuple[Any, ...]) -> None:
+        if args:
+            found[told(module, args[0])] += 1
+
     with ExitStack() as stack:
         stack.enter_context(uncompiled(subject))
-        for site in sites:
-            stack.callback(subject.module(site).register_forward_pre_hook(partial(_note, found, trains=trains)).remove)
+        for module in modules:
+            stack.callback(module.register_forward_pre_hook(note).remove)
         stack.enter_context(preserved(subject.origin))
         stack.enter_context(idle_optimizers(subject))
         subject.run()
         return dict(found)  # the hooks' own is put back too
 
 
-def _note(found: Counter[Convolution], module: Any, args: tuple[Any, ...], *, trains: bool) -> None:
+def _convolution(module: Any, images: "torch.Tensor", *, trains: bool) -> Convolution:
     import torch
 
-    if not args:
-        return
-    images, weight = args[0], module.weight
-    kind = images.device.type
-    one = Convolution(
+    weight, kind = module.weight, images.device.type
+    return Convolution(
         images=tuple(images.shape),
         weight=tuple(weight.shape),
         stride=module.stride,
@@ -61,10 +91,13 @@ def _note(found: Counter[Convolution], module: Any, args: tuple[Any, ...], *, tr
         dtype=torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else images.dtype,
         wanted=(trains and images.requires_grad, trains and weight.requires_grad),
     )
-    found[one] += 1
 
 
-def seconds_by_layout(calls: Mapping[Convolution, int], device: str) -> tuple[float, float] | None:
+def _pooling(module: Any, images: "torch.Tensor", *, trains: bool) -> Pooling:
+    return Pooling(tuple(images.shape), repr(module), images.dtype, trains and images.requires_grad, module)
+
+
+def seconds_by_layout(calls: Mapping[_Call, int], device: str) -> tuple[float, float] | None:
     """Of all of them, forward and backward, with channels first and last; None where one cannot be made, or none is."""
     import torch
 
@@ -79,8 +112,27 @@ def seconds_by_layout(calls: Mapping[Convolution, int], device: str) -> tuple[fl
 
 
 @cache
-def _seconds(call: Convolution, layout: "torch.memory_format", device: str, _modes: tuple[Any, ...]) -> float:
-    return probe.device_seconds(partial(convolving, call, layout, device), device)
+def _seconds(
+    call: "Convolution | Pooling", layout: "torch.memory_format", device: str, _modes: tuple[Any, ...]
+) -> float:
+    if isinstance(call, Convolution):
+        return probe.device_seconds(partial(convolving, call, layout, device), device)
+    return probe.device_seconds(partial(pooling, call, layout, device), device)
+
+
+def pooling(call: Pooling, layout: "torch.memory_format", device: str) -> Callable[[], object]:
+    """Such a call on random numbers in that layout, with the gradient if it is wanted."""
+    import torch
+
+    images = torch.randn(call.images, dtype=call.dtype, device=device).to(memory_format=layout)
+    images.requires_grad_(call.wants)
+
+    def run() -> object:
+        found = call.module.forward(images)  # without its hooks
+        found = found[0] if isinstance(found, tuple) else found  # the places beside it have no gradient
+        return torch.autograd.grad(found, images, found.detach()) if call.wants else found
+
+    return run
 
 
 def convolving(call: Convolution, layout: "torch.memory_format", device: str) -> Callable[[], object]:

@@ -69,22 +69,13 @@ def flag(optimizer: Any, place: int, key: str, *, value: Any) -> Edit:
     return Edit(lambda: optimizer.param_groups[place].get(key, ABSENT), write, value)
 
 
-def number(find: Callable[[], MutableMapping[Any, Any]], key: Any, tensor: "torch.Tensor") -> Edit:
-    """A number, or tensor of one, in other clothes: whoever is put there takes over what the other has become. In
-    whichever mapping is found then: an optimizer that loads has other ones.
-    """
-    import torch
+def number(mapping: MutableMapping[Any, Any], key: Any, tensor: "torch.Tensor") -> Edit:
+    """In another tensor: whoever is put there takes over what the other has become."""
 
-    def write(new: Any) -> None:
-        mapping = find()
-        there = mapping[key]
-        if isinstance(new, torch.Tensor):
-            mapping[key] = new.fill_(float(there))
-        elif isinstance(there, torch.Tensor):  # else somebody has set a number, which stays
-            is_same = float(there) == float(torch.tensor(new, dtype=there.dtype))  # but for rounding
-            mapping[key] = new if is_same else float(there)
+    def write(new: "torch.Tensor") -> None:
+        mapping[key] = new.fill_(float(mapping[key]))
 
-    return Edit(lambda: find()[key], write, tensor)
+    return Edit(lambda: mapping[key], write, tensor)
 
 
 def data(tensor: "torch.Tensor", other: "torch.Tensor") -> Edit:
@@ -107,7 +98,8 @@ def strided(tensors: "Callable[[], list[torch.Tensor]]", stride: tuple[int, ...]
 
     def place(tensor: "torch.Tensor", new: tuple[int, ...]) -> "torch.Tensor":
         known: torch.Tensor | None = places.get(tensor)
-        if known is None or (known.dtype, known.device) != (tensor.dtype, tensor.device):  # cast or moved meanwhile
+        wanted = tensor.dtype, tensor.device, new
+        if known is None or (known.dtype, known.device, known.stride()) != wanted:  # cast, moved or loaded meanwhile
             known = tensor.new_empty_strided(tensor.shape, new)
         return known.copy_(tensor.data)
 
@@ -124,6 +116,13 @@ def strided(tensors: "Callable[[], list[torch.Tensor]]", stride: tuple[int, ...]
 def after_loading(optimizer: Any, hook: Callable[[Any], None]) -> Edit:
     """What an optimizer loads is as it was saved: in other layouts, with other flags."""
     return hooked(lambda: optimizer.register_load_state_dict_post_hook(hook))
+
+
+def when_saved(optimizer: Any, hook: Callable[[Any, dict[str, Any]], None]) -> Edit:
+    """What an optimizer gives out to be saved, changed: tensors and mappings in it are its own, and to be replaced. Of
+    several hooks the first one comes last, for it knows what was there before all others.
+    """
+    return hooked(lambda: optimizer.register_state_dict_post_hook(hook, prepend=True))
 
 
 def hooked(register: Callable[[], Any]) -> Edit:
@@ -149,12 +148,14 @@ def held_by_all(key: object, made: Callable[[], Edit]) -> Edit:
     wanted = [False]
 
     def write(wants: bool) -> None:  # noqa: FBT001 (the value of the edit)
-        edit, holders = _SHARED.pop(key) if key in _SHARED else (made(), 0)
+        edit, holders = _SHARED.get(key) or (made(), 0)
         left = holders + (1 if wants else -1)
         if not holders or not left:
             edit.swap()
         if left:
             _SHARED[key] = edit, left
+        else:
+            del _SHARED[key]
         wanted[0] = wants
 
     return Edit(lambda: wanted[0], write, value=True)

@@ -1,19 +1,33 @@
 """What compilers can gain, from an Exam."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from shutil import which
+from typing import Protocol
 
 from gobrrr.predict.host import COMPILED, entering_s
 from gobrrr.treat.chart import REACHED, Chart
+from gobrrr.treat.edit import Edit
 from gobrrr.treat.subject import Subject
-from gobrrr.treat.treatment import Forecast, Unfit, graphless
+from gobrrr.treat.treatment import Dose, Forecast, Kind, Unfit, graphless
 from gobrrr.work.lineage import is_generated
 from gobrrr.work.op import Op, OpClass, Phase
 
 
+class Compiler(Kind, Protocol):
+    """Of the treatments that compile."""
+
+    def edits(self, subject: Subject, sites: tuple[str, ...], *, graphs: bool = False) -> Iterable[Edit]:
+        """With CUDA graphs of its own, or without."""
+
+
+def fusions(subject: Subject) -> list[Dose]:
+    """Treatments in force that compile."""
+    return [dose for dose in subject.plan if dose.treatment.group == "fusion"]
+
+
 def compiled_here(subject: Subject) -> bool:
     """By a treatment in force, whose compiler knows what others ask of it."""
-    return any(dose.treatment.group == "fusion" for dose in subject.plan)
+    return bool(fusions(subject))
 
 
 def is_update(op: Op) -> bool:

@@ -8,6 +8,7 @@ the graph would go on with the old ones; and whatever else the step reads under 
 """
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from gobrrr.treat.capture import Captured, Gradient
@@ -24,11 +25,10 @@ KEPT_BYTES = 1 << 20
 larger is overwritten by the next step."""
 
 
-def heeding(subject: Subject, graph: Captured) -> Step:
+def heeding(subject: Subject, graph: Captured, rates: Sequence[Rates]) -> Step:
     """A step that replays as long as it would compute the same."""
     import torch
 
-    rates = [Rates(optimizer) for optimizer in subject.optimizers]
     captured, modules, words = settings(subject), Modules(subject, graph), Words(subject, graph)
     gradients = [one for one in graph.gradients if one.left is not None]
 

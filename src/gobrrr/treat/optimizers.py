@@ -1,11 +1,11 @@
 """Optimizers as treatments change them: their flags, their counts of steps and their rates, each an edit."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack, contextmanager
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.treat.edit import Edit, attribute, flag, number
+from gobrrr.treat.edit import Edit, attribute, flag, number, when_saved
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Unfit
 
@@ -23,15 +23,15 @@ def optimizers_at(subject: Subject, sites: Sequence[str]) -> "list[torch.optim.O
     wanted, given = max(map(int, sites)) + 1, len(subject.optimizers)
     if given < wanted:
         how = "optimizer" if wanted == 1 else "[optimizer, ...]"
-        raise Unfit(f"it is for {wanted} optimizers, and {given} were given: gobrrr.apply(..., model, {how})")
+        raise Unfit(f"optimizers given: {given}, it is for {wanted}: gobrrr.apply(..., model, {how})")
     return [subject.optimizers[int(site)] for site in sites]
 
 
-def places_of(subject: Subject, fit: Callable[[Any], bool], unfit: str) -> tuple[str, ...]:
+def places_of(subject: Subject, fit: Callable[[Any, Subject], bool], unfit: str) -> tuple[str, ...]:
     """Of the optimizers that are fit."""
     if not subject.optimizers:
         raise Unfit("nothing is optimized")
-    found = tuple(str(place) for place, one in enumerate(subject.optimizers) if fit(one))
+    found = tuple(str(place) for place, one in enumerate(subject.optimizers) if fit(one, subject))
     if not found:
         raise Unfit(unfit)
     return found
@@ -41,8 +41,8 @@ def is_fused(optimizer: Any) -> bool:
     return all(group.get("fused") for group in optimizer.param_groups)
 
 
-def can_be_fused(optimizer: object) -> bool:
-    """One of torch's own, on floating parameters, that is not so already."""
+def can_be_fused(optimizer: object, subject: Subject) -> bool:
+    """One of torch's own, on floating parameters with dense gradients, that is not so already."""
     import torch
 
     if type(optimizer).__name__ not in HAVE_A_FUSED_FORM or not isinstance(optimizer, torch.optim.Optimizer):
@@ -52,7 +52,16 @@ def can_be_fused(optimizer: object) -> bool:
     groups = optimizer.param_groups
     parameters = [parameter for group in groups for parameter in group["params"]]
     plain = all(not group.get("fused") and not group.get("differentiable") for group in groups)
-    return plain and all(p.is_floating_point() and p.layout is torch.strided for p in parameters)
+    dense = all(p.is_floating_point() and p.layout is torch.strided for p in parameters)
+    return plain and dense and not has_sparse_gradients(optimizer, subject)
+
+
+def has_sparse_gradients(optimizer: Any, subject: Subject) -> bool:
+    """By what is there, and by what a module says of those to come."""
+    announcing = [module for _, module in subject.modules() if getattr(module, "sparse", False) is True]
+    tables = {id(getattr(module, "weight", None)) for module in announcing}
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    return any(id(one) in tables or (one.grad is not None and one.grad.is_sparse) for one in parameters)
 
 
 def flags(optimizer: Any, values: Mapping[str, bool]) -> Iterator[Edit]:
@@ -66,10 +75,20 @@ def steps_on_device(optimizer: Any) -> Iterator[Edit]:
     import torch
 
     for parameter, state in optimizer.state.items():
-        step = state.get("step")
-        if isinstance(step, torch.Tensor) and step.device != parameter.device:
-            count = torch.zeros((), dtype=torch.float32, device=parameter.device)
-            yield number(partial(_itself, state), "step", count)
+        for key, count in _counts(state):
+            if count.device != parameter.device:
+                dtype = torch.float32 if key == "step" else count.dtype  # as fused kernels read it
+                yield number(state, key, torch.zeros((), dtype=dtype, device=parameter.device))
+
+
+COUNTS = ("step", "mu_product")
+"""Of torch's own: numbers that change with every step, and lie on the host unless a graph has to read them."""
+
+
+def _counts(state: Mapping[str, Any]) -> "list[tuple[str, torch.Tensor]]":
+    import torch
+
+    return [(key, state[key]) for key in COUNTS if isinstance(state.get(key), torch.Tensor)]
 
 
 def capturable(optimizer: Any) -> Iterator[Edit]:
@@ -87,42 +106,131 @@ def other_settings(optimizer: Any) -> list[object]:
     return [one if isinstance(one, bool | int | float | str | tuple | None) else id(one) for one in numbers]
 
 
+# **** what is saved ****
+
+FLAGS = ("fused", "foreach", "capturable")
+
+
+def saved_as_it_was(optimizer: Any) -> Edit:
+    """What it gives out while it is treated is what it would give out untreated: with the flags that it has now, and
+    counts of steps where those want them.
+    """
+    own, begun = [_flags(group) for group in optimizer.param_groups], _flags(optimizer.defaults)
+
+    def hook(_optimizer: Any, saved: dict[str, Any]) -> None:
+        for place, group in enumerate(saved["param_groups"]):
+            group.update(own[place] if place < len(own) else begun)
+            if _counts_on_host(optimizer, group):
+                saved["state"].update(_on_host(saved["state"], group["params"]))
+
+    return when_saved(optimizer, hook)
+
+
+def _flags(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: group[key] for key in FLAGS if key in group}
+
+
+def _counts_on_host(optimizer: object, group: Mapping[str, Any]) -> bool:
+    """As torch's own do, but for one: who has none of these flags keeps them where he likes."""
+    asked = [group[key] for key in ("fused", "capturable") if key in group]
+    return bool(asked) and not any(asked) and type(optimizer).__name__ != "ASGD"
+
+
+def _on_host(states: Mapping[Any, Any], numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """States of the parameters with these numbers whose counts are elsewhere, with copies of those."""
+    for place in numbers:
+        state = states.get(place, {})
+        moved = {key: count.cpu() for key, count in _counts(state) if count.device.type != "cpu"}
+        if moved:
+            yield place, {**state, **moved}
+
+
 # **** rates ****
 
 
-def rates_in_tensors(optimizer: Any) -> Iterator[Edit]:
-    """Where compiled and captured code reads them anew in every step."""
+class Rate:
+    """Of a group of parameters, beside a tensor that compiled and captured code reads it from."""
+
+    def __init__(self, group: Mapping[str, Any]) -> None:
+        import torch
+
+        first = group["params"][0]
+        dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
+        self.tensor = torch.zeros((), dtype=dtype, device=first.device)
+        self.poured: object = None
+
+    def pour(self, rate: Any) -> None:
+        """Whatever it is now. A tensor of the program's own is not written into, for groups may share it; nor read by a
+        graph, for on the host it would be a number for ever.
+        """
+        import torch
+
+        if isinstance(rate, torch.Tensor):
+            self.tensor.copy_(rate.detach().reshape(()))
+        else:
+            self.tensor.fill_(float(rate))
+
+    def heed(self, rate: Any) -> None:
+        """Where nobody else writes into the tensor, a number that is there already costs no kernel."""
+        if not isinstance(rate, Real) or rate != self.poured:
+            self.pour(rate)
+        self.poured = rate
+
+    @contextmanager
+    def in_tensor(self, group: MutableMapping[str, Any]) -> Iterator[None]:
+        """Afterwards it is what it was, unless the optimizer itself has changed it."""
+        was = group["lr"]
+        self.pour(was)
+        group["lr"], version = self.tensor, self.tensor._version  # noqa: SLF001 (torch documents it)
+        try:
+            yield
+        finally:
+            now = group["lr"]
+            group["lr"] = was
+            if now is not self.tensor or self.tensor._version != version:  # noqa: SLF001
+                _set_rate(group, float(now))
+
+
+def _set_rate(group: MutableMapping[str, Any], rate: float) -> None:
+    """In what is there."""
     import torch
 
-    for place, group in enumerate(optimizer.param_groups):
-        if isinstance(group.get("lr"), Real) and group["params"]:
-            first = group["params"][0]
-            dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
-            tensor = torch.zeros((), dtype=dtype, device=first.device)
-            yield number(partial(_group, optimizer, place), "lr", tensor)
-
-
-def _itself(state: dict[str, Any]) -> dict[str, Any]:
-    return state
-
-
-def _group(optimizer: Any, place: int) -> dict[str, Any]:
-    """Of parameters; an optimizer that has loaded has others."""
-    return optimizer.param_groups[place]  # type: ignore[no-any-return]
+    if isinstance(group["lr"], torch.Tensor):
+        group["lr"].detach().fill_(rate)
+    else:
+        group["lr"] = rate
 
 
 class Rates:
-    """An optimizer's, in the tensors that they are in now. Many a script sets a rate as a number."""
+    """An optimizer's. A program finds them as it has set them: numbers that come back from tensors are rounded,
+    schedules would go on from those, and who saves or logs a rate expects a number.
+    """
 
     def __init__(self, optimizer: Any) -> None:
-        import torch
-
-        rates = [group.get("lr") for group in optimizer.param_groups]
-        self.optimizer, self.tensors = optimizer, [one if isinstance(one, torch.Tensor) else None for one in rates]
+        self.optimizer = optimizer
+        self.rates = [Rate(group) if _has_a_rate(group) else None for group in optimizer.param_groups]
 
     def heed(self) -> None:
-        """Whatever rate was put in the place of a tensor, a number or another tensor, becomes the tensor's own."""
-        for group, tensor in zip(self.optimizer.param_groups, self.tensors, strict=False):
-            if tensor is not None and group["lr"] is not tensor:
-                tensor.fill_(float(group["lr"]))
-                group["lr"] = tensor
+        """What is set now is what a replay reads."""
+        for group, rate in self._by_group():
+            rate.heed(group["lr"])
+
+    @contextmanager
+    def in_tensors(self) -> Iterator[None]:
+        """While a step is captured, or runs compiled."""
+        with ExitStack() as stack:
+            for group, rate in self._by_group():
+                stack.enter_context(rate.in_tensor(group))
+            yield
+
+    def _by_group(self) -> list[tuple[dict[str, Any], Rate]]:
+        """Groups of now: an optimizer that has loaded has others, and one may have got more."""
+        groups = self.optimizer.param_groups
+        self.rates += [Rate(group) if _has_a_rate(group) else None for group in groups[len(self.rates) :]]
+        return [(group, rate) for group, rate in zip(groups, self.rates, strict=False) if rate is not None]
+
+
+def _has_a_rate(group: Mapping[str, Any]) -> bool:
+    import torch
+
+    return bool(group["params"]) and isinstance(group.get("lr"), Real | torch.Tensor)

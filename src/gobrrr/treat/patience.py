@@ -20,6 +20,8 @@ class _Overdue(BaseException):
 @contextmanager
 def given_up_after(seconds: float) -> Iterator[None]:
     """Raises Unfit inside of what takes longer. Only where signals arrive, and nobody else has set the alarm."""
+    if seconds <= 0:
+        raise Unfit("nothing is left of the budget for its first step")
     if not isfinite(seconds) or not _alarm_is_free():
         yield
         return
@@ -32,7 +34,7 @@ def given_up_after(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, seconds)
         yield
     except _Overdue:
-        raise Unfit(f"its first step takes longer than {units.seconds(seconds)}, all of the budget") from None
+        raise Unfit(f"its first step takes longer than {units.seconds(seconds)}, what was left of the budget") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

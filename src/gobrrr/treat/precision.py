@@ -20,10 +20,11 @@ def faster_products(chart: Chart, mode: str, *, moved: float = 0.0) -> Forecast:
 
 def _gain(chart: Chart, mode: str) -> float:
     """Of a product's time, by the measured rates: a device may support a type and compute it by way of another."""
-    rates = chart.exam.ceilings.matmul_flops_per_s
-    usual, other = rates.get("fp32"), rates.get(mode)
+    ceilings = chart.exam.ceilings
+    usual, other = (ceilings.matmul_flops_per_s.get(one) for one in ("fp32", mode))
     if not usual or not other:
-        raise Unfit(f"this device was not measured to multiply in {mode}")
+        why = ceilings.unmeasured.get(f"matmul.{mode}")
+        raise Unfit(f"this device was not measured to multiply in {mode}{f': {why}' if why else ''}")
     if other <= usual:
         raise Unfit(
             f"this device has no units for {mode}: it multiplies at {units.flops_per_s(other)} in it, "

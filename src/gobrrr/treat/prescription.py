@@ -211,7 +211,7 @@ def refuse_others(prescription: Prescription, subject: Subject) -> None:
     ):
         if was != here and what == "model" and prescription.models not in (None, len(subject.models)):
             raise BadInput(
-                f"the prescription is for a step of {prescription.models} models, not of {len(subject.models)}: "
+                f"models given: {len(subject.models)}, the prescription is for a step of {prescription.models}: "
                 "gobrrr.apply(..., [model, ...], [optimizer, ...])"
             )
         if was != here:

@@ -19,6 +19,9 @@ CLEAR = 0.1
 WORTH = 1.01
 """The low end of the interval has to exceed this for a treatment to be kept."""
 
+HOPELESS = 2.0
+"""Times as long as untreated, in every window: what also takes longer than a race should is timed no better."""
+
 CONTROL = 0.01
 """How far the untreated step may lie from itself: a machine that cannot tell A from A by more cannot tell A from B."""
 
@@ -111,6 +114,8 @@ def _goes_on(
     effort: StepEffort,
     clear: float,
 ) -> bool:
+    if before and spent_s >= effort.budget_s and min(map(min, after)) > HOPELESS * max(map(max, before)):
+        return False
     if len(before) < LEAST_BLOCKS:
         return True
     if len(before) >= MOST_BLOCKS or spent_s >= 2 * effort.budget_s:

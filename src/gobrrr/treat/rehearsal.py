@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Timer
@@ -54,9 +55,9 @@ class Understudy:
     errors: IO[str]
     _process: "subprocess.Popen[str] | None" = None
 
-    def rehearse(self, plan: Plan, most_s: float | None = None) -> str | None:
+    def rehearse(self, plan: Plan, most_s: float = inf) -> str | None:
         """What went wrong."""
-        process, most_s = self.begin(), most_s or self.most_s
+        process, most_s = self.begin(), min(most_s, self.most_s)
         timer = Timer(most_s, process.kill)
         timer.start()
         try:

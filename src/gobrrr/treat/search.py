@@ -14,7 +14,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.exam import Exam
 from gobrrr.timing.state.undo import interrupts_deferred
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.treatment import Dose, Forecast, Numerics, Plan, Stage, Treatment, Unfit, graphless
+from gobrrr.treat.treatment import Dose, Forecast, NotYet, Numerics, Plan, Stage, Treatment, Unfit, graphless
 from gobrrr.treat.trial import Bench, Trial, said_by, trial
 
 WORTH_TRYING = 1.02
@@ -22,6 +22,8 @@ WORTH_TRYING = 1.02
 
 REPLAY_S = 12e-6
 """Of a captured graph, where nobody measured it."""
+
+SPENT = "the budget is spent"
 
 Examine = Callable[[], Exam]
 
@@ -33,8 +35,8 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A treatment that was kept, with what was predicted and what came of it."""
+class Attempt:
+    """A treatment that was tried, with what was predicted and what came of it."""
 
     candidate: Candidate
     trial: Trial
@@ -50,15 +52,17 @@ class Search:
     examine: Examine
     treatments: tuple[Treatment, ...]
     allowed: frozenset[str]
-    until_s: float
-    """By the bench's clock."""
-    kept: list[Step] = field(default_factory=list)
-    lost: dict[str, Step] = field(default_factory=dict)
+    kept: list[Attempt] = field(default_factory=list)
+    lost: dict[str, Attempt] = field(default_factory=dict)
     """Tried and not kept, by name."""
     passed_over: dict[str, tuple[float | None, str]] = field(default_factory=dict)
     """Not tried: the bound, if there is one, and why."""
     beaten: dict[str, tuple[float | None, str]] = field(default_factory=dict)
-    """Not tried once and for all: another of its kind was seen to gain more than it ever could."""
+    """Not tried once and for all: another of its kind is kept, which was seen to gain more than it ever could, or for
+    want of time.
+    """
+    unfit: dict[str, str] = field(default_factory=dict)
+    """Not for this step, whatever else is kept, and why."""
     warnings: list[str] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
     """Of the moment, in their turn."""
@@ -75,7 +79,7 @@ class Search:
             self._leave("the search was interrupted")
             raise
         if self._is_spent():
-            self._leave("the budget is spent")
+            self._leave(SPENT)
 
     # **** choosing ****
 
@@ -101,16 +105,17 @@ class Search:
             elif name in bounds:
                 self.passed_over[name] = bounds[name], why
             else:
-                self.passed_over[name] = passed.get(name, (None, self._forbidden(treatment) or why))
+                reason = self.unfit.get(name) or self._forbidden(treatment) or why
+                self.passed_over[name] = passed.get(name, (None, reason))
 
     def _open(self) -> list[Treatment]:
         """Neither kept nor tried nor beaten."""
-        done = {_name(step) for step in self.kept} | set(self.lost) | set(self.beaten)
+        done = {_name(attempt) for attempt in self.kept} | set(self.lost) | set(self.beaten)
         return [treatment for treatment in self.treatments if treatment.name not in done]
 
     def _ruled_out(self, treatment: Treatment) -> str | None:
         """Whatever it could gain."""
-        if treatment.group is not None and any(_group(step) == treatment.group for step in self.kept):
+        if treatment.group is not None and any(_group(attempt) == treatment.group for attempt in self.kept):
             return "another of its kind is kept"
         return None
 
@@ -128,8 +133,14 @@ class Search:
                 candidates.append(found)
             else:
                 passed_over[treatment.name] = found
-        candidates.sort(key=_turn)
-        self.candidates, self.passed_over = candidates, passed_over
+        names = {one.dose.treatment.name for one in candidates}
+        waiting = [one for one in candidates if one.dose.treatment.instead_of in names]
+        passed_over |= {
+            one.dose.treatment.name: (one.forecast.high, f"{one.dose.treatment.instead_of} does more")
+            for one in waiting
+        }
+        self.candidates = sorted((one for one in candidates if one not in waiting), key=_turn)
+        self.passed_over = passed_over
 
     def _weighed(self, treatment: Treatment, chart: Chart) -> Candidate | tuple[float | None, str]:
         """Or a bound, and why it is not tried."""
@@ -139,10 +150,14 @@ class Search:
         try:
             sites = treatment.kind.sites(chart)
             forecast = treatment.kind.forecast(chart, sites)
+        except NotYet as unfit:
+            return None, str(unfit)
         except Unfit as unfit:  # how fast a type is was not measured where nobody has allowed it
-            return None, str(unfit) if sites is None or forbidden is None else forbidden
+            self.unfit[treatment.name] = str(unfit) if sites is None or forbidden is None else forbidden
+            return None, self.unfit[treatment.name]
         except Exception as error:  # noqa: BLE001 (it looks into the user's models, and other treatments can still help)
             return None, f"could not be weighed: {said_by(error)}"
+        self.unfit.pop(treatment.name, None)
         if forecast.high < WORTH_TRYING:
             return forecast.high, "too little to gain"
         if forbidden is not None:
@@ -150,81 +165,94 @@ class Search:
         return Candidate(Dose(treatment, sites), forecast)
 
     def _is_spent(self) -> bool:
-        return self.bench.clock.now_s() >= self.until_s
+        return self.bench.left_s == 0
 
     # **** trying ****
 
-    def _best(self, rivals: Iterable[Candidate]) -> Step | None:
+    def _best(self, rivals: Iterable[Candidate]) -> Attempt | None:
         """Of the others nothing is left but what was found: a captured graph holds memory."""
-        best: Step | None = None
+        best: Attempt | None = None
         for one in rivals:
             if self._is_spent():
-                break
+                if best is not None:
+                    self._pass_over(one, SPENT)
+                continue
             if best is not None and one.forecast.high < _speedup(best):
-                self.beaten[one.dose.treatment.name] = one.forecast.high, f"{_name(best)} gains more than it could"
+                self._pass_over(one, f"{_name(best)} gains more than it could")
                 continue
             try:
-                step = self._tried(one, 1.0 if best is None else _speedup(best))
+                attempt = self._tried(one, 1.0 if best is None else _speedup(best))
             except KeyboardInterrupt:
                 if best is not None:
                     self._take(best)
                 raise
-            if step.trial.reason is None:
-                best, step = step, best
-            if step is not None:
-                self.lost[step.candidate.dose.treatment.name] = done_with(step)
+            if attempt.trial.reason is None:
+                best, attempt = attempt, best
+            if attempt is not None:
+                self.lost[_name(attempt)] = done_with(attempt)
         return best
 
-    def _tried(self, candidate: Candidate, rival: float) -> Step:
+    def _pass_over(self, candidate: Candidate, why: str) -> None:
+        """For good, unless it was tried before."""
+        name = candidate.dose.treatment.name
+        if name not in self.lost:
+            self.beaten[name] = candidate.forecast.high, why
+
+    def _tried(self, candidate: Candidate, rival: float) -> Attempt:
         name = candidate.dose.treatment.name
         self.bench.say(f"{name}, predicted {candidate.forecast.speedup:.2f}x")
         plan = with_dose(self.bench.subject.plan, candidate.dose)
         found = trial(self.bench, plan, rival)
-        if not found.is_sound and (below := graphless(plan)) != plan and candidate.dose in below:
+        below = graphless(plan)
+        if not found.is_sound and below != plan and candidate.dose in below and not self._is_spent():
             without = trial(self.bench, below, rival)  # what cannot be captured may still be faster than what was
             found = without if without.reason is None else found
-        step = Step(candidate, found)
-        self.bench.say(f"{name}: {found.reason or f'{_speedup(step):.2f}x'}")
-        return step
+        attempt = Attempt(candidate, found)
+        self.bench.say(f"{name}: {found.reason or f'{_speedup(attempt):.2f}x'}")
+        return attempt
 
-    def _keep(self, step: Step) -> None:
+    def _keep(self, attempt: Attempt) -> None:
         was_unseen = self.unseen
-        self._take(step)
+        self._take(attempt)
         if not self._is_spent():
-            self._examine_again(step, unseen=was_unseen)
-        if step.candidate.dose.treatment.stage is Stage.GRAPH:
+            self._examine_again(attempt, unseen=was_unseen)
+        if attempt.candidate.dose.treatment.stage is Stage.GRAPH:
             self._second_chance()
 
-    def _take(self, step: Step) -> None:
+    def _take(self, attempt: Attempt) -> None:
         """As it was tried: nothing is compiled or captured again. What was known is now of the step before."""
-        assert step.trial.turn is not None, "what is kept was tried"
-        treatment = step.candidate.dose.treatment
+        assert attempt.trial.turn is not None, "what is kept was tried"
+        treatment = attempt.candidate.dose.treatment
         with interrupts_deferred():
-            step.trial.turn.to_after()
-            for old in [one for one in self.kept if one.candidate.dose not in step.trial.plan]:
+            attempt.trial.turn.to_after()
+            for old in [one for one in self.kept if one.candidate.dose not in attempt.trial.plan]:
                 self.kept.remove(old)
-                self.lost[old.candidate.dose.treatment.name] = replaced(old, step)
-            self.kept.append(done_with(step))
+                self.lost[old.candidate.dose.treatment.name] = replaced(old, attempt)
+            self.kept.append(done_with(attempt))
             self.lost.pop(treatment.name, None)
             self.unseen, self.candidates, self.passed_over = True, [], dict(self.beaten)
-        self.bench.say(f"keeping {treatment.name}: {_speedup(step):.2f}x, {_step_time(step)} a step by now")
+        self.bench.say(f"keeping {treatment.name}: {_speedup(attempt):.2f}x, {_step_time(attempt)} a step by now")
 
     def disown(self, reason: str) -> None:
         """Nothing is kept after all."""
         self.bench.subject.end()
-        for step in self.kept:
-            self.lost[step.candidate.dose.treatment.name] = Step(step.candidate, replace(step.trial, reason=reason))
+        for attempt in self.kept:
+            self.lost[_name(attempt)] = Attempt(attempt.candidate, replace(attempt.trial, reason=reason))
         self.kept.clear()
 
     def _second_chance(self) -> None:
         """Without the host in the picture, what fused by another way may be the faster."""
-        for old in [step for step in self.kept if step.candidate.dose.treatment.stage is Stage.FUSION]:
-            again = [step.candidate for step in self.lost.values() if _excludes(step, old) and step.trial.is_sound]
+        for old in [attempt for attempt in self.kept if attempt.candidate.dose.treatment.stage is Stage.FUSION]:
+            again = [
+                attempt.candidate
+                for attempt in self.lost.values()
+                if _excludes(attempt, old) and attempt.trial.is_sound
+            ]
             best = self._best(again)
             if best is not None:
                 self._keep(best)
 
-    def _examine_again(self, step: Step, *, unseen: bool) -> None:
+    def _examine_again(self, attempt: Attempt, *, unseen: bool) -> None:
         """Below the graph, where there is one: what is captured cannot be counted, and takes as long as it did.
 
         A graph alone changes nothing below it, which was `unseen` before or not.
@@ -232,16 +260,16 @@ class Search:
         subject = self.bench.subject
         below = len(graphless(subject.plan))
         graphed = below < len(subject.plan)
-        if step.candidate.dose.treatment.stage is not Stage.GRAPH:
+        if attempt.candidate.dose.treatment.stage is not Stage.GRAPH:
             try:
                 with subject.ended(below):
                     self.exam = self.examine()
                 unseen = False
             except GobrrrError as error:
                 unseen = True
-                self.warnings.append(f"{step.candidate.dose.treatment.name} could not be examined: {error}")
-        if graphed and step.trial.race is not None:
-            self.exam = graphed_exam(self.exam, step.trial.race.step_s)
+                self.warnings.append(f"{_name(attempt)} could not be examined: {error}")
+        if graphed and attempt.trial.race is not None:
+            self.exam = graphed_exam(self.exam, attempt.trial.race.step_s)
         self.unseen = unseen
 
 
@@ -265,32 +293,32 @@ def graphed_exam(exam: Exam, step_s: float) -> Exam:
     return replace(exam, window_step_s=(step_s,), host_s=exam.ceilings.graph_replay_s or REPLAY_S, idle=None, syncs=())
 
 
-def replaced(old: Step, by: Step) -> Step:
+def replaced(old: Attempt, by: Attempt) -> Attempt:
     reason = f"{by.candidate.dose.treatment.name} is faster in its place"
-    return Step(old.candidate, replace(old.trial, reason=reason))
+    return Attempt(old.candidate, replace(old.trial, reason=reason))
 
 
-def done_with(step: Step) -> Step:
+def done_with(attempt: Attempt) -> Attempt:
     """Without the way back, which holds what it leads to."""
-    return Step(step.candidate, replace(step.trial, turn=None))
+    return Attempt(attempt.candidate, replace(attempt.trial, turn=None))
 
 
-def _speedup(step: Step) -> float:
-    return step.trial.race.comparison.speedup if step.trial.race is not None else 0.0
+def _speedup(attempt: Attempt) -> float:
+    return attempt.trial.race.comparison.speedup if attempt.trial.race is not None else 0.0
 
 
-def _name(step: Step) -> str:
-    return step.candidate.dose.treatment.name
+def _name(attempt: Attempt) -> str:
+    return attempt.candidate.dose.treatment.name
 
 
-def _step_time(step: Step) -> str:
-    return units.seconds(None if step.trial.race is None else step.trial.race.step_s)
+def _step_time(attempt: Attempt) -> str:
+    return units.seconds(None if attempt.trial.race is None else attempt.trial.race.step_s)
 
 
-def _excludes(step: Step, other: Step) -> bool:
-    group = step.candidate.dose.treatment.group
+def _excludes(attempt: Attempt, other: Attempt) -> bool:
+    group = attempt.candidate.dose.treatment.group
     return group is not None and group == _group(other)
 
 
-def _group(step: Step) -> str | None:
-    return step.candidate.dose.treatment.group
+def _group(attempt: Attempt) -> str | None:
+    return attempt.candidate.dose.treatment.group

@@ -26,11 +26,19 @@ def uncompiled(subject: Subject) -> Iterator[None]:
 def idle_optimizers(subject: Subject) -> Iterator[None]:
     """Steps leave their gradients behind."""
     edits = [
-        *(attribute(optimizer, "step", partial(_only_asks, optimizer)) for optimizer in subject.optimizers),
+        *(attribute(optimizer, "step", _idle(optimizer)) for optimizer in subject.optimizers),
+        *(attribute(optimizer, "_opt_called", value=True) for optimizer in subject.optimizers),
         *(attribute(one, "zero_grad", _does_nothing) for one in (*subject.optimizers, *subject.models.values())),
     ]
     with _in_force(edits):
         yield
+
+
+def _idle(optimizer: "torch.optim.Optimizer") -> Callable[..., Any]:
+    """Marked as a scheduler of rates marks steps: one that misses its mark warns."""
+    idle: Any = partial(_only_asks, optimizer)
+    idle._wrapped_by_lr_sched = True  # noqa: SLF001
+    return idle  # type: ignore[no-any-return]
 
 
 def _only_asks(

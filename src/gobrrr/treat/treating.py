@@ -9,6 +9,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from gobrrr.dtypes import MATRIX_MODES
 from gobrrr.errors import UsageError
 from gobrrr.exam import Exam
 from gobrrr.examination import examine, needed_probes
@@ -19,6 +20,7 @@ from gobrrr.timing.state import preserved
 from gobrrr.timing.state.undo import interrupts_deferred
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort
 from gobrrr.treat.advice import advised
+from gobrrr.treat.by_hand import written_out
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.floors import Floors
@@ -26,12 +28,12 @@ from gobrrr.treat.memory import has_room_for_two, peak_bytes
 from gobrrr.treat.outcome import Advice, Kept, NotTried, Prescription, Rejected, Treated
 from gobrrr.treat.prescription import fingerprint_of, prescribed
 from gobrrr.treat.rehearsal import rehearsals
-from gobrrr.treat.search import Search, Step
+from gobrrr.treat.search import Attempt, Search
 from gobrrr.treat.subject import Subject, Turn, subject_of
-from gobrrr.treat.treatment import TREATMENTS, Plan
+from gobrrr.treat.treatment import TREATMENTS, Dose, Plan
 from gobrrr.treat.trial import RIVAL_FASTER, Bench, Say, raced, said_by
 from gobrrr.treat.verify import truth
-from gobrrr.workload import blamed, stdout_spared
+from gobrrr.workload import blamed, stdout_spared, warned_once
 
 BUDGET_S = 300.0
 
@@ -43,14 +45,17 @@ WAIT = 0.2
 
 
 def allowed_types(words: Iterable[str]) -> frozenset[str]:
-    """Each of them a type that some treatment knows."""
+    """Each of them a way to multiply, whether a treatment knows it or not."""
+    asked = frozenset([words] if isinstance(words, str) else words)
+    if strange := asked.difference(MATRIX_MODES):
+        raise UsageError(f"--allow takes types as {', '.join(sorted(_used_types()))}; not {', '.join(sorted(strange))}")
+    return asked
+
+
+def _used_types() -> frozenset[str]:
     import gobrrr.treat.treatments  # noqa: F401 (registers them)
 
-    known = {one.allow for one in TREATMENTS.values() if one.allow is not None}
-    asked = frozenset([words] if isinstance(words, str) else words)
-    if asked - known:
-        raise UsageError(f"--allow knows {', '.join(sorted(known))}; not {', '.join(sorted(asked - known))}")
-    return asked
+    return frozenset(one.allow for one in TREATMENTS.values() if one.allow is not None)
 
 
 def treat(
@@ -64,9 +69,8 @@ def treat(
     effort: StepEffort | None = None,
 ) -> Treated:
     """Examines the step, tries what can help it, and says what did. ^C ends the search and keeps what was found."""
-    import gobrrr.treat.treatments  # noqa: F401 (registers them)
-
-    allowed = allowed_types(allow)
+    asked = allowed_types(allow)
+    allowed = asked & _used_types()
     if not budget_s >= 0:
         raise UsageError(f"no search can end after {budget_s:g} seconds")
     subject = subject_of(factory)
@@ -77,6 +81,7 @@ def treat(
         with ExitStack() as stack:
             ours = stack.enter_context(preserved(subject.origin))
             stack.enter_context(stdout_spared())
+            stack.enter_context(warned_once())
             stack.enter_context(patient_compiler())
             for _ in range(WARM_UP):
                 blamed(subject.run, "the step")
@@ -90,21 +95,15 @@ def treat(
             if meanwhile:
                 rehearse((), WAIT * budget_s)  # so that it is there and at rest, or ended, before anything is raced
             floors = Floors(exam, partial(_measured_again, exam, subject.device, say))
-            bench = Bench(subject, clock, effort, known, rehearse, floors, ours.device_bytes, budget_s, say)
-            search = Search(
-                bench,
-                exam,
-                lambda: _examined(subject, looked),
-                tuple(TREATMENTS.values()),
-                allowed,
-                began_s + budget_s,
-            )
+            bench = Bench(subject, clock, effort, known, rehearse, floors, ours.device_bytes, began_s + budget_s, say)
+            again = partial(_examined, subject, looked)
+            search = Search(bench, exam, again, tuple(TREATMENTS.values()), allowed, warnings=_unused(asked - allowed))
             came = Admission(exam, peak_bytes(subject, ours.device_bytes), fingerprint_of(subject.models))
             stack.callback(subject.end)
             with suppress(KeyboardInterrupt):
                 search.run()
             if search.kept:
-                say("racing the step as it came against the step as treated")
+                say("racing the step as it came against the step as treated; ^C leaves that out")
             final = _confirmed(search, _final(bench, search, exam))
             found = _treated(search, came, target, final, clock.now_s() - began_s)
             with interrupts_deferred():
@@ -113,6 +112,10 @@ def treat(
         if found is None or interrupt.__context__ is not outer:  # else it waited until everything was put back
             raise
     return found
+
+
+def _unused(types: frozenset[str]) -> list[str]:
+    return [f"nothing is treated with {one} yet: --allow {one} allows nothing" for one in sorted(types)]
 
 
 def _examined(subject: Subject, looked: Callable[[Callable[[], Any]], Exam]) -> Exam:
@@ -198,8 +201,8 @@ def _treated(search: Search, came: Admission, target: str, final: Final, spent_s
 
     subject, exam = search.bench.subject, came.exam
     interval_s = final.after.interval()
-    predicted = prod(step.candidate.forecast.speedup for step in search.kept)
-    kept = tuple(map(_kept, search.kept))
+    predicted = prod(attempt.candidate.forecast.speedup for attempt in search.kept)
+    kept = tuple(_kept(attempt, subject) for attempt in search.kept)
     return Treated(
         target=target,
         machine=exam.ceilings.device,
@@ -217,7 +220,7 @@ def _treated(search: Search, came: Admission, target: str, final: Final, spent_s
         memory_after_bytes=kept[-1].memory_bytes if kept else came.memory_bytes,
         spent_s=spent_s,
         kept=kept,
-        rejected=tuple(_rejected(step) for step in search.lost.values()),
+        rejected=tuple(_rejected(attempt) for attempt in search.lost.values()),
         not_tried=tuple(NotTried(name, bound, why) for name, (bound, why) in search.passed_over.items()),
         prescription=Prescription(
             target=target,
@@ -246,16 +249,16 @@ def _advice(search: Search, exam: Exam, final: Final) -> tuple[Advice, ...] | No
     return None
 
 
-def _kept(step: Step) -> Kept:
-    trial, treatment = step.trial, step.candidate.dose.treatment
+def _kept(attempt: Attempt, subject: Subject) -> Kept:
+    trial, treatment = attempt.trial, attempt.candidate.dose.treatment
     assert trial.race is not None, "what was kept has won a race"
     assert trial.numerics is not None, "and was checked before"
     won, saved_s = trial.race.comparison, trial.race.before.median - trial.race.step_s
     return Kept(
         treatment=treatment.name,
         title=treatment.title,
-        sites=step.candidate.dose.sites,
-        predicted=step.candidate.forecast.speedup,
+        sites=attempt.candidate.dose.sites,
+        predicted=attempt.candidate.forecast.speedup,
         measured=won.speedup,
         low=won.interval.low,
         high=won.interval.high,
@@ -264,14 +267,21 @@ def _kept(step: Step) -> Kept:
         compile_s=trial.compile_s,
         break_even_steps=trial.compile_s / saved_s if saved_s > 0 else None,
         memory_bytes=trial.memory_bytes,
-        by_hand=treatment.by_hand,
+        by_hand=_by_hand(attempt.candidate.dose, subject),
     )
 
 
-def _rejected(step: Step) -> Rejected:
+def _by_hand(dose: Dose, subject: Subject) -> str:
+    try:
+        return written_out(dose, subject)
+    except Exception:  # noqa: BLE001 (it looks into the user's code, and what was found is worth more than how to write it)
+        return dose.treatment.by_hand
+
+
+def _rejected(attempt: Attempt) -> Rejected:
     """The speed of what computes other numbers is none."""
-    trial, name = step.trial, step.candidate.dose.treatment.name
-    reason, predicted = trial.reason or RIVAL_FASTER, step.candidate.forecast.speedup
+    trial, name = attempt.trial, attempt.candidate.dose.treatment.name
+    reason, predicted = trial.reason or RIVAL_FASTER, attempt.candidate.forecast.speedup
     if trial.race is None or not trial.is_sound:
         return Rejected(name, reason, predicted, None)
     ran = trial.race.comparison

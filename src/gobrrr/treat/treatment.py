@@ -1,6 +1,6 @@
 """A Treatment: one change of a step that can be applied, verified and undone; and the registry of all there are."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from textwrap import dedent
@@ -40,6 +40,10 @@ class Unfit(Exception):
     """This treatment is not for this step; the sentence says why."""
 
 
+class NotYet(Unfit):
+    """It may be, once another one is in force."""
+
+
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """How many times faster the step would be."""
@@ -63,6 +67,14 @@ class Kind(Protocol):
         """What it changes, each edit in force before the next is made."""
 
 
+Fills: TypeAlias = "Callable[[Subject, tuple[str, ...]], Mapping[str, str]]"
+"""From a subject and the sites of one owner, a model or an optimizer, to what stands for `$words` in `by_hand`."""
+
+
+def no_words(_subject: "Subject", _sites: tuple[str, ...]) -> dict[str, str]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Treatment:
     name: str
@@ -79,11 +91,14 @@ class Treatment:
     """Its first steps take seconds to minutes."""
     inference: bool
     """Computes with numbers made of the parameters when it was applied: not for what trains."""
+    instead_of: str | None
+    """The one that does more, where it can: as long as that one is open, this one waits."""
     moves: bool
     """Lays parameters elsewhere, and what an optimizer keeps of them: whoever trains has to show it."""
     by_hand: str
-    """The same as code."""
+    """The same as code, with `$words` that `by_hand.written_out` fills in."""
     kind: Kind
+    fills: Fills = no_words
 
     def edits(self, subject: "Subject", sites: tuple[str, ...]) -> Iterable[Edit]:
         return self.kind.edits(subject, sites)
@@ -117,12 +132,14 @@ def treatment(
     *,
     stage: Stage,
     by_hand: str,
+    fills: Fills = no_words,
     numerics: Numerics = Numerics.SAME,
     allow: str | None = None,
     group: str | None = None,
     risky: bool = False,
     compiles: bool = False,
     inference: bool = False,
+    instead_of: str | None = None,
     moves: bool = False,
 ) -> Callable[[K], K]:
     """Registers the decorated class."""
@@ -131,9 +148,8 @@ def treatment(
         assert name not in TREATMENTS, f"{name} is taken"
         assert (allow is None) == (numerics is Numerics.SAME), "what changes numbers has to be allowed"
         code = dedent(by_hand).strip()
-        TREATMENTS[name] = Treatment(
-            name, title, numerics, stage, allow, group, risky, compiles, inference, moves, code, kind()
-        )
+        tags = allow, group, risky, compiles, inference, instead_of, moves
+        TREATMENTS[name] = Treatment(name, title, numerics, stage, *tags, code, kind(), fills)
         return kind
 
     return register

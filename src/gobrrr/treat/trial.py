@@ -26,8 +26,8 @@ from gobrrr.treat.verify import Truth, verified
 NO_FASTER = "no faster"
 RIVAL_FASTER = "another of its kind is faster"
 
-Rehearse = Callable[[Plan], str | None]
-"""Tries a plan where it can do no harm, and says what went wrong."""
+Rehearse = Callable[[Plan, float], str | None]
+"""Tries a plan where it can do no harm, for so many seconds at most, and says what went wrong."""
 
 Say = Callable[[str], None]
 """To whoever waits: what is being done."""
@@ -71,9 +71,13 @@ class Bench:
     floors: Floors
     ours_bytes: int = 0
     """On the device, for as long as the subject is treated: the copy of what it was."""
-    patience_s: float = inf
-    """How long a first step may take, in which a compiler compiles."""
+    until_s: float = inf
+    """When the budget is spent, by the clock."""
     say: Say = lambda _: None
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.until_s - self.clock.now_s())
 
 
 def trial(bench: Bench, plan: Plan, rival: float = 1.0) -> Trial:
@@ -81,15 +85,16 @@ def trial(bench: Bench, plan: Plan, rival: float = 1.0) -> Trial:
 
     Of its kind, the best so far is the rival: it is as many times as fast as what is in force.
     """
-    if any(dose.treatment.risky for dose in plan):
-        bench.say("  rehearsing it in a process of its own")
-        if (said := bench.rehearse(plan)) is not None:
-            return Trial(plan, f"failed when rehearsed: {said}")
+    said, rehearsed_s = _rehearsed(bench, plan)
+    if said is not None:
+        return Trial(plan, f"failed when rehearsed: {said}")
     turn, pools = None, private_pools(bench.subject.device)
     began_s = bench.clock.now_s()
     try:
         turn = bench.subject.become(plan)
-        return _tried(bench, plan, turn, pools, bench.clock.now_s() - began_s, rival)
+        ready_s = bench.clock.now_s() - began_s + _first_step_s(bench)
+        ready_s = max(ready_s, rehearsed_s)  # whose kernels are found compiled by now
+        return _tried(bench, plan, turn, pools, ready_s, rival)
     except Exception as error:  # noqa: BLE001 (compilers raise anything, and other treatments can still help)
         return Trial(plan, said_by(error))
     finally:
@@ -98,9 +103,20 @@ def trial(bench: Bench, plan: Plan, rival: float = 1.0) -> Trial:
         released(bench.subject.device)
 
 
-def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], became_s: float, rival: float) -> Trial:
+def _rehearsed(bench: Bench, plan: Plan) -> tuple[str | None, float]:
+    """What went wrong, and what it took. Nothing of either where there is nothing to fear."""
+    if not any(dose.treatment.risky for dose in plan):
+        return None, 0.0
+    bench.say("  rehearsing it in a process of its own")
+    if (said := bench.rehearse((), bench.left_s)) is not None:  # which may have to make the workload first
+        return said, 0.0
+    began_s = bench.clock.now_s()
+    said = bench.rehearse(plan, bench.left_s)
+    return said, bench.clock.now_s() - began_s
+
+
+def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], ready_s: float, rival: float) -> Trial:
     subject = bench.subject
-    ready_s = became_s + _first_step_s(bench)
     bench.say("  racing")
     with preserved(subject.origin):
         ran = raced(bench, turn, clear=CLEAR)
@@ -129,7 +145,7 @@ def _launches_the_same(subject: Subject, turn: Turn) -> bool:
 
 def _first_step_s(bench: Bench) -> float:
     """In which a compiler compiles, unless a graph was captured, for which it has compiled already."""
-    with preserved(bench.subject.origin), given_up_after(bench.patience_s):
+    with preserved(bench.subject.origin), given_up_after(bench.left_s):
         return timed(bench.subject.run, bench.clock, 1)
 
 

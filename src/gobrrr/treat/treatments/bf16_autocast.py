@@ -18,8 +18,10 @@ from gobrrr.treat.treatment import Forecast, Numerics, Stage, Unfit, treatment
     numerics=Numerics.LOWER,
     allow="bf16",
     by_hand="""
-    with torch.autocast(inputs.device.type, torch.bfloat16):  # forward and loss; not the backward pass
-        loss = model(inputs).loss
+    import torch
+
+    autocast = torch.autocast($device_type, torch.bfloat16)
+    $model.forward = autocast($model.forward)  # not the backward pass
     """,
 )
 class Bf16Autocast:

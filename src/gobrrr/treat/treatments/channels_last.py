@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from gobrrr.treat.by_hand import optimizer_name
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.convolution import convolutions, seconds_by_layout
-from gobrrr.treat.edit import Edit, after_loading, strided
+from gobrrr.treat.convolution import convolutions, poolings, seconds_by_layout
+from gobrrr.treat.edit import Edit, after_loading, strided, when_saved
 from gobrrr.treat.in_place import at_work
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
@@ -26,8 +27,12 @@ LIKELY, MOST = 0.15, 0.4
     stage=Stage.LAYOUT,
     moves=True,
     by_hand="""
-    model = model.to(memory_format=torch.channels_last)
+    import torch
+
+    $model.to(memory_format=torch.channels_last)
+    $moments
     """,
+    fills=lambda subject, _: {"moments": "\n".join(map(_moments, range(len(subject.optimizers))))},
 )
 class ChannelsLast:
     def sites(self, chart: Chart) -> tuple[str, ...]:
@@ -39,11 +44,13 @@ class ChannelsLast:
         return found
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
-        """As much faster as the convolutions are alone, in the other layout."""
+        """As much faster as convolutions and poolings are alone, in the other layout."""
+        subject, trains = chart.subject, chart.trains
         took_s = sum(one.seconds for one in chart.kernels(_convolves))
-        by_layout = seconds_by_layout(convolutions(chart.subject, sites, trains=chart.trains), chart.subject.device)
-        gained = LIKELY if by_layout is None else max(0.0, 1 - by_layout[1] / by_layout[0])
-        return chart.forecast(device_s=gained * took_s, most_device_s=max(gained, MOST) * took_s)
+        gained = _gained(seconds_by_layout(convolutions(subject, sites, trains=trains), subject.device), LIKELY)
+        pooled = _gained(seconds_by_layout(poolings(subject, trains=trains), subject.device), 0.0)
+        pooled_s = pooled * sum(one.seconds for one in chart.kernels(_pools))
+        return chart.forecast(device_s=gained * took_s + pooled_s, most_device_s=max(gained, MOST) * took_s + pooled_s)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         """Weights, and what an optimizer keeps of them: a fused one asks for one layout. Not the images: a convolution
@@ -52,11 +59,23 @@ class ChannelsLast:
         import torch
 
         weights: list[Any] = [at_work(subject.module(site)).weight for site in sites]
+        untreated = {weight: weight.stride() for weight in weights}
         for optimizer in subject.optimizers:
             yield after_loading(optimizer, partial(_follow, weights, subject))
+            yield when_saved(optimizer, partial(_saved_as_they_were, untreated))
         for weight in weights:
             last = torch.empty_like(weight, device="meta", memory_format=torch.channels_last)
             yield strided(partial(_belonging, weight, subject), last.stride())
+
+
+def _moments(place: int) -> str:
+    """Code that lays them as the weights: a fused optimizer asks for one layout."""
+    return (
+        f"for parameter, state in {optimizer_name(place)}.state.items():\n"
+        "    for key, value in state.items():\n"
+        "        if torch.is_tensor(value) and value.shape == parameter.shape:\n"
+        "            state[key] = torch.empty_like(parameter).copy_(value)"
+    )
 
 
 def _follow(weights: list[Any], subject: Subject, _optimizer: Any) -> None:
@@ -64,6 +83,26 @@ def _follow(weights: list[Any], subject: Subject, _optimizer: Any) -> None:
         for tensor in _belonging(weight, subject):
             if tensor.stride() != weight.stride():
                 tensor.data = tensor.new_empty_strided(tensor.shape, weight.stride()).copy_(tensor.data)
+
+
+def _saved_as_they_were(untreated: dict[Any, tuple[int, ...]], optimizer: Any, saved: dict[str, Any]) -> None:
+    """In the layout of untreated weights: loaded, moments keep the one that they have, and a fused kernel on a CPU
+    takes it for the weight's.
+    """
+    for group, packed in zip(optimizer.param_groups, saved["param_groups"], strict=True):
+        for parameter, number in zip(group["params"], packed["params"], strict=True):
+            if parameter in untreated and number in saved["state"]:
+                kept = saved["state"][number].items()
+                saved["state"][number] = {key: _laid(one, parameter, untreated[parameter]) for key, one in kept}
+
+
+def _laid(kept: Any, weight: Any, stride: tuple[int, ...]) -> Any:
+    """A moment in this layout, a copy if need be; whatever else is kept as it is."""
+    import torch
+
+    if not isinstance(kept, torch.Tensor) or kept.shape != weight.shape or kept.stride() == stride:
+        return kept
+    return kept.new_empty_strided(kept.shape, stride).copy_(kept)
 
 
 def _belonging(weight: Any, subject: Subject) -> list[Any]:
@@ -81,6 +120,15 @@ def _is_convolution(module: object) -> bool:
     if not isinstance(module, torch.nn.Conv2d) or 0 in module.weight.stride():  # of one number in many places
         return False
     return not at_work(module).weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def _gained(by_layout: tuple[float, float] | None, unless: float) -> float:
+    """Of their time, if they could be timed alone."""
+    return unless if by_layout is None else max(0.0, 1 - by_layout[1] / by_layout[0])
+
+
+def _pools(op: Op) -> bool:
+    return "pool" in op.name
 
 
 def _convolves(op: Op) -> bool:

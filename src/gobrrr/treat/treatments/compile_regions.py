@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.compiling import compiled, generated_otherwise, inductor_after
+from gobrrr.treat.compiling import VERSIONS, compiled, generated_otherwise, inductor_after
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import fit_to_compile, fused_forecast, is_compiled
 from gobrrr.treat.subject import Subject
@@ -27,12 +27,15 @@ REPEATS = 2
     group="fusion",
     compiles=True,
     by_hand="""
+    import torch
+
     # each on its own: one compilation serves all, and attention stays whole
-    # the options are for a GPU; on a CPU they are {"layout_optimization": False}
-    options = {"combo_kernels": True, "combo_kernels_pointwise_only": True, "online_softmax": False}
-    for block in model.layers:
-        block.compile(options=options)
+    # what gobrrr changes in the graphs besides, gobrrr.apply alone does
+    torch._dynamo.config.recompile_limit += $versions  # for blocks that differ
+    options = $options
+    $compiled
     """,
+    fills=lambda _, sites: {"versions": str(VERSIONS * len(sites))},
 )
 class CompileRegions:
     def sites(self, chart: Chart) -> tuple[str, ...]:
@@ -45,8 +48,8 @@ class CompileRegions:
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
         return fused_forecast(chart, calls=len(sites), pads=False, inside=partial(_is_in, _paths(sites)))
 
-    def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
-        backend = inductor_after()  # one for all, or nothing that is compiled serves a second block
+    def edits(self, subject: Subject, sites: tuple[str, ...], *, graphs: bool = False) -> Iterator[Edit]:
+        backend = inductor_after(graphs=graphs)  # one for all, or nothing that is compiled serves a second block
         yield from generated_otherwise(subject.device)
         for site in sites:
             yield from compiled(subject.module(site), backend=backend)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.treat.attention import argument, attention_nodes
+from gobrrr.treat.by_hand import as_dict
 from gobrrr.treat.chart import REACHED, Chart
 from gobrrr.treat.compiling import (
     COMBINED,
@@ -42,6 +43,14 @@ many are as far as it was measured: on an H200 a token then took 1.245 ms, and 1
 """
 
 
+def words_of(subject: Subject, sites: tuple[str, ...]) -> dict[str, str]:
+    """By hand a kernel begins when the last one has ended: Inductor's own way to begin early may not wait for all."""
+    roots = list(subject.models) if sites == WHOLE else [sites[0].partition(":")[0]]
+    options = {**COMBINED, "max_autotune_pointwise": True} if subject.device.startswith("cuda") else FOR_CPUS
+    modules = "chain(" + ", ".join(f"{root}.modules()" for root in roots) + ")"
+    return {"modules": modules, "options": as_dict(options)}
+
+
 @treatment(
     "compile-tuned",
     "torch.compile, products of one row generated and tuned",
@@ -49,12 +58,29 @@ many are as far as it was measured: on an H200 a token then took 1.245 ms, and 1
     group="fusion",
     compiles=True,
     by_hand="""
-    # a product of one row written as (x * weight).sum(-1), and attention of one query by its definition: both then
-    # fuse with what is around them. The options are for a GPU; on a CPU they are {"layout_optimization": False}
-    options = {"max_autotune_pointwise": True, "combo_kernels": True, "combo_kernels_pointwise_only": True}
-    options |= {"split_reductions": False}  # for up to 2048 keys
-    torch.compile(step, options=options)  # triton.enable_pdl is left to gobrrr: kernels may not wait for each other
+    from functools import partial
+    from itertools import chain
+
+    import torch
+    from torch.nn.functional import linear
+
+
+    def product(layer, x):
+        if x.numel() != x.shape[-1]:  # more rows than one
+            return linear(x, layer.weight, layer.bias)
+        found = (x.unsqueeze(-2) * layer.weight).sum(-1)  # is generated
+        return found if layer.bias is None else found + layer.bias
+
+
+    for layer in $modules:
+        if type(layer) is torch.nn.Linear:
+            layer.forward = partial(product, layer)
+    # what gobrrr changes in the graph besides, as attention of one query,
+    # gobrrr.apply alone does
+    options = $options
+    $compiled
     """,
+    fills=words_of,
 )
 class CompileTuned:
     def sites(self, chart: Chart) -> tuple[str, ...]:
@@ -80,13 +106,13 @@ class CompileTuned:
             device_s=max(0.0, took_s - floor_s / REACHED**2), host_s=host_s, most_device_s=max(0.0, took_s - least_s)
         )
 
-    def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
+    def edits(self, subject: Subject, sites: tuple[str, ...], *, graphs: bool = False) -> Iterator[Edit]:
         calls = eager_attention(subject) if sites == WHOLE else None
         passes: list[Pass] = [as_eager(calls)] if calls else []
         if subject.device.startswith("cuda"):
             yield kernels_timed_behind_a_head_start()
         yield from generated_otherwise(subject.device)
-        backend = inductor_after(*passes, queries_spelled_out, rows_spelled_out, options=tuned)
+        backend = inductor_after(*passes, queries_spelled_out, rows_spelled_out, options=tuned, graphs=graphs)
         yield from compiled_sites(subject, sites, backend)
 
 

@@ -34,11 +34,11 @@ WHOLE = ("step",)
     group="fusion",
     compiles=True,
     by_hand="""
-    # with the loss: of the model's output, what nobody reads is not computed
-    # the options are for a GPU; on a CPU they are {"layout_optimization": False}
-    @torch.compile(options={"combo_kernels": True, "combo_kernels_pointwise_only": True, "online_softmax": False})
-    def forward(batch):
-        return loss_of(model(batch))
+    import torch
+
+    # what gobrrr changes in the graph besides, gobrrr.apply alone does
+    options = $options
+    $compiled
     """,
 )
 class CompileWhole:
@@ -49,10 +49,10 @@ class CompileWhole:
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
         return fused_forecast(chart, calls=len(sites), pads=True)
 
-    def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
+    def edits(self, subject: Subject, sites: tuple[str, ...], *, graphs: bool = False) -> Iterator[Edit]:
         calls = eager_attention(subject) if sites == WHOLE else None
         passes: list[Pass] = [as_eager(calls)] if calls else []
-        backend = inductor_after(made_one_call, masks_named, *passes)
+        backend = inductor_after(made_one_call, masks_named, *passes, graphs=graphs)
         yield from generated_otherwise(subject.device)
         yield from compiled_sites(subject, sites, backend)
 

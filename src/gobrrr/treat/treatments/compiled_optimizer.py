@@ -1,8 +1,10 @@
 """An optimizer that has no fused form, compiled: its passes over parameters, gradients and state become one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+from gobrrr.treat.by_hand import optimizer_name, settings_code
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.compiling import compiled_update
 from gobrrr.treat.edit import Edit, after_loading, swap_on
@@ -11,10 +13,11 @@ from gobrrr.treat.optimizers import (
     can_be_fused,
     capturable,
     flags,
+    has_sparse_gradients,
     is_fused,
     optimizers_at,
     places_of,
-    rates_in_tensors,
+    saved_as_it_was,
 )
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, treatment
@@ -30,16 +33,23 @@ UNCOMPILED = ("LBFGS", "SparseAdam")
     stage=Stage.OPTIMIZER,
     compiles=True,
     by_hand="""
-    # the optimizer that you have, with its rate in a tensor, or each other rate is compiled anew; and not dynamic, or
-    # other settings stay what they were
-    optimizer = torch.optim.RMSprop(model.parameters(), lr=torch.tensor(1e-3))
-    optimizer.step = torch.compile(optimizer.step, dynamic=False)
+    import torch
+
+    # rates in tensors, or each other one is compiled anew; and not dynamic,
+    # or other settings stay what they were; schedulers are made first
+    $settings
+    $optimizer.step = torch.compile($optimizer.step, dynamic=False)
     """,
+    fills=lambda subject, sites: {"settings": _as_code(subject, int(sites[0]))},
 )
 class CompiledOptimizer:
     def sites(self, chart: Chart) -> tuple[str, ...]:
         fit_to_compile(chart, is_update)
-        return places_of(chart.subject, can_be_compiled, "the optimizer is fused, or can be")
+        return places_of(
+            chart.subject,
+            can_be_compiled,
+            "the optimizer is fused or can be, or places that it changes are known by data alone",
+        )
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
         """On a CPU its kernels are one function; on a GPU a few, each for many parameters."""
@@ -49,29 +59,33 @@ class CompiledOptimizer:
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         for optimizer in optimizers_at(subject, sites):
-            yield from rates_in_tensors(optimizer)
-            if subject.device.startswith("cuda"):
-                yield from _at_once(optimizer)
-            else:  # one function, with a loop for each
-                yield from flags(optimizer, _choice(optimizer, at_once=False))
+            settings = partial(_settings, at_once=subject.device.startswith("cuda"))
+            yield saved_as_it_was(optimizer)
+            yield from settings(optimizer)
+            yield after_loading(optimizer, partial(_stay, settings))
             yield from compiled_update(optimizer)
 
 
-def can_be_compiled(optimizer: Any) -> bool:
-    return not (is_fused(optimizer) or can_be_fused(optimizer) or type(optimizer).__name__ in UNCOMPILED)
+def _as_code(subject: Subject, place: int) -> str:
+    flags = {"foreach": True, "capturable": True} if subject.device.startswith("cuda") else {"foreach": False}
+    return settings_code(optimizer_name(place), subject.optimizers[place], subject.device, **flags)
 
 
-def _at_once(optimizer: Any) -> Iterator[Edit]:
-    """A GPU gets one kernel for many parameters, and numbers where it reads them; what is loaded later too."""
-    yield from flags(optimizer, _choice(optimizer, at_once=True))
-    yield from capturable(optimizer)
-    yield after_loading(optimizer, _stay)
+def can_be_compiled(optimizer: Any, subject: Subject) -> bool:
+    if type(optimizer).__name__ in UNCOMPILED or has_sparse_gradients(optimizer, subject):
+        return False
+    return not (is_fused(optimizer) or can_be_fused(optimizer, subject))
 
 
-def _stay(optimizer: Any) -> None:
-    swap_on([*flags(optimizer, _choice(optimizer, at_once=True)), *capturable(optimizer)])
+def _settings(optimizer: Any, *, at_once: bool) -> Iterator[Edit]:
+    """A GPU gets one kernel for many parameters, and numbers where it reads them; a CPU one function, with a loop for
+    each. Where it has the choice.
+    """
+    if all("foreach" in group for group in optimizer.param_groups):
+        yield from flags(optimizer, {"foreach": at_once})
+    if at_once:
+        yield from capturable(optimizer)
 
 
-def _choice(optimizer: Any, *, at_once: bool) -> dict[str, bool]:
-    """Where it has one."""
-    return {"foreach": at_once} if all("foreach" in group for group in optimizer.param_groups) else {}
+def _stay(settings: Callable[[Any], Iterator[Edit]], optimizer: Any) -> None:
+    swap_on(settings(optimizer))

@@ -1,9 +1,10 @@
 """Batch normalization folded into the convolution before it, where nothing is trained."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state import preserved
+from gobrrr.treat.by_hand import listed
 from gobrrr.treat.chart import REACHED, Chart
 from gobrrr.treat.edit import Edit, attribute
 from gobrrr.treat.in_place import InPlace
@@ -20,9 +21,15 @@ if TYPE_CHECKING:
     stage=Stage.STRUCTURE,
     inference=True,
     by_hand="""
-    model.conv = torch.nn.utils.fusion.fuse_conv_bn_eval(model.conv, model.bn)
-    model.bn = torch.nn.Identity()
+    import torch
+    from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+    for names in $names:
+        conv, norm = map($model.get_submodule, names)
+        $model.set_submodule(names[0], fuse_conv_bn_eval(conv, norm))
+        $model.set_submodule(names[1], torch.nn.Identity())
     """,
+    fills=lambda _, sites: {"names": listed(_in_pairs([site.partition(":")[2] for site in sites]))},
 )
 class ConvBnFold:
     def sites(self, chart: Chart) -> tuple[str, ...]:
@@ -43,10 +50,14 @@ class ConvBnFold:
         """Both modules stay, with their parameters and names, and only compute otherwise."""
         from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-        for conv, norm in zip(sites[::2], sites[1::2], strict=True):
+        for conv, norm in _in_pairs(sites):
             fused = fuse_conv_bn_eval(subject.module(conv), subject.module(norm))  # type: ignore[type-var, arg-type]
             yield attribute(subject.module(conv), "forward", InPlace(fused.requires_grad_(requires_grad=False)))
             yield attribute(subject.module(norm), "forward", _as_it_is)
+
+
+def _in_pairs(names: Sequence[str]) -> Iterable[tuple[str, str]]:
+    return zip(names[::2], names[1::2], strict=True)
 
 
 def _calls(chart: Chart) -> int:

@@ -15,8 +15,9 @@ from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
     "no gradients recorded",
     stage=Stage.HOST,
     by_hand="""
-    with torch.no_grad():
-        output = model(inputs)
+    import torch
+
+    step = torch.no_grad()(step)
     """,
 )
 class NoGrad:

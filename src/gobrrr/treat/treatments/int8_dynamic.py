@@ -27,7 +27,11 @@ LIKELY, MOST = 0.4, 0.75
     allow="int8",
     inference=True,
     by_hand="""
-    model = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+    import torch
+    from torch.ao.quantization import quantize_dynamic
+
+    layers = set($names)
+    quantize_dynamic($model, layers, dtype=torch.qint8, inplace=True)
     """,
 )
 class Int8Dynamic:
@@ -45,10 +49,9 @@ class Int8Dynamic:
         return found
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
-        """Generated kernels do not always say that they multiply: then all of them may."""
-        del sites
-        named_s = sum(one.seconds for one in chart.kernels(lambda op: op.cls is OpClass.CONTRACTION))
-        took_s = named_s or chart.case.busy_s
+        """Generated kernels do not always say that they multiply: where none does, all of them may."""
+        named = chart.kernels(lambda op: op.cls is OpClass.CONTRACTION)
+        took_s = sum(one.seconds for one in chart.products_of(sites)) if named else chart.case.busy_s
         return chart.forecast(device_s=LIKELY * took_s, most_device_s=MOST * took_s)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:

@@ -12,7 +12,7 @@ from gobrrr.treat.chart import Chart, multiplying_for
 from gobrrr.treat.edit import Edit, attribute
 from gobrrr.treat.product import Part, Product, product_of, quantized
 from gobrrr.treat.subject import Subject
-from gobrrr.treat.treatment import Forecast, Numerics, Stage, Unfit, treatment
+from gobrrr.treat.treatment import Forecast, NotYet, Numerics, Stage, Unfit, treatment
 from gobrrr.work.op import Op, OpClass
 
 REACHED = 0.75
@@ -32,9 +32,26 @@ GENERATES = "compile-tuned"
     compiles=True,
     inference=True,
     by_hand="""
-    scale = weight.abs().amax(1, keepdim=True) / 127  # once
-    q = (weight / scale).round().to(torch.int8)
-    y = (x * (q * scale)).sum(-1)  # compiled: a generated kernel widens q as it reads it
+    from functools import partial
+
+    import torch
+    from torch.nn.functional import linear
+
+
+    def product(narrow, scale, bias, x):
+        weight = (narrow * scale).to(x.dtype)  # compiled, as it is read
+        if x.numel() != x.shape[-1]:  # more rows than one
+            return linear(x, weight, bias)
+        found = (x.unsqueeze(-2) * weight).sum(-1)
+        return found if bias is None else found + bias
+
+
+    for name in $names:
+        layer = $model.get_submodule(name)
+        weight = layer.weight.detach().float()
+        scale = weight.abs().amax(1, keepdim=True).clamp(min=1e-37) / 127
+        narrow = (weight / scale).round().to(torch.int8)
+        layer.forward = partial(product, narrow, scale, layer.bias)
     """,
 )
 class Int8WeightOnly:
@@ -42,7 +59,7 @@ class Int8WeightOnly:
         if chart.trains:
             raise Unfit("only for inference")
         if not any(dose.treatment.name == GENERATES for dose in chart.subject.plan):
-            raise Unfit(f"only {GENERATES} generates products that widen weights as they read them")
+            raise NotYet(f"only {GENERATES} generates products that widen weights as they read them")
         rows = rows_of_layers(chart)
         found = tuple(name for name, number in rows.items() if number == 1)
         if not found:

@@ -16,7 +16,7 @@ from gobrrr.treat.edit import Edit, attribute, data
 from gobrrr.treat.fusing import compiled_here
 from gobrrr.treat.product import Product, merged, parts, product_of
 from gobrrr.treat.subject import AND, Subject
-from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
+from gobrrr.treat.treatment import Forecast, NotYet, Stage, Unfit, treatment
 
 if TYPE_CHECKING:
     import torch
@@ -29,8 +29,30 @@ if TYPE_CHECKING:
     compiles=True,
     inference=True,
     by_hand="""
-    qkv = torch.cat([q_proj.weight, k_proj.weight, v_proj.weight])  # once
-    q, k, v = F.linear(x, qkv).split([q_proj.out_features, k_proj.out_features, v_proj.out_features], dim=-1)
+    import torch
+    from torch.nn.functional import linear
+
+
+    def merge(layers):
+        sizes = [layer.out_features for layer in layers]
+        weight = torch.cat([layer.weight.detach() for layer in layers])
+        biases = [layer.bias for layer in layers if layer.bias is not None]
+        bias = torch.cat(biases).detach() if biases else None
+        left = []
+
+        def first(x):
+            found, *left[:] = linear(x, weight, bias).split(sizes, -1)
+            return found
+
+        layers[0].forward = first
+        for layer in layers[1:]:  # are called after it, with the same
+            layer.forward = lambda x: left.pop(0)
+        for layer, own in zip(layers, weight.split(sizes)):
+            layer.weight.data = own  # which is not there twice
+
+
+    for names in $names:
+        merge([$model.get_submodule(name) for name in names])
     """,
 )
 class MergedProjections:
@@ -38,7 +60,7 @@ class MergedProjections:
         if chart.trains:
             raise Unfit("only for inference")
         if not compiled_here(chart.subject):
-            raise Unfit("only a compiler computes once what several layers ask for")
+            raise NotYet("only a compiler computes once what several layers ask for")
         found = tuple(AND.join(names) for names in sharing_input(chart.subject))
         if not found:
             raise Unfit("no layers of one module read the same tensor")

@@ -29,8 +29,21 @@ LIKELY = 0.9
     "odd output sizes padded",
     stage=Stage.STRUCTURE,
     by_hand="""
-    weight = F.pad(head.weight, (0, 0, 0, -head.out_features % 64))  # or choose a vocabulary divisible by 64
-    logits = F.linear(x, weight)[..., : head.out_features]
+    from functools import partial
+
+    from torch.nn.functional import linear, pad
+
+
+    def padded(layer, x):
+        extra = -layer.out_features % 64
+        weight = pad(layer.weight, (0, 0, 0, extra))
+        bias = None if layer.bias is None else pad(layer.bias, (0, extra))
+        return linear(x, weight, bias)[..., : layer.out_features]
+
+
+    for name in $names:  # or choose sizes that 64 divides
+        layer = $model.get_submodule(name)
+        layer.forward = partial(padded, layer)
     """,
 )
 class PaddedProducts:

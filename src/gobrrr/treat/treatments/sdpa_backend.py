@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from gobrrr.treat.backends import FUSED, SPELLED_OUT, attention_seconds, attention_shapes, preferring
+from gobrrr.treat.backends import FUSED, SPELLED_OUT, attention_seconds, attention_shapes, backend, preferring
+from gobrrr.treat.by_hand import spread
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.edit import Edit, attribute
 from gobrrr.treat.subject import Subject
@@ -18,9 +19,13 @@ WORTH = 0.95
     "the fastest of attention's kernels",
     stage=Stage.STRUCTURE,
     by_hand="""
-    with torch.nn.attention.sdpa_kernel([SDPBackend.FLASH_ATTENTION, ...], set_priority=True):  # the fastest first
-        output = model(inputs)
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    kernels = $kernels
+    preferred = sdpa_kernel(kernels, set_priority=True)  # the first first
+    $preferring
     """,
+    fills=lambda subject, sites: _words(subject, sites[0]),
 )
 class SdpaBackend:
     """The site is the kernel's name. A backward pass takes the kernel of its forward pass."""
@@ -51,6 +56,15 @@ class SdpaBackend:
             yield attribute(model, "forward", preferring(model.forward, name, *FUSED, SPELLED_OUT))
         if not subject.models:
             yield attribute(subject, "step", preferring(subject.step, name, *FUSED, SPELLED_OUT))
+
+
+def _words(subject: Subject, name: str) -> dict[str, str]:
+    kernels = [f"SDPBackend.{backend(one).name}" for one in dict.fromkeys((name, *FUSED, SPELLED_OUT))]
+    places = [f"{root}.forward" for root in subject.models] or ["step"]
+    return {
+        "kernels": spread("[]", kernels),
+        "preferring": "\n".join(f"{place} = preferred({place})" for place in places),
+    }
 
 
 def _measured(chart: Chart) -> dict[str | None, float]:

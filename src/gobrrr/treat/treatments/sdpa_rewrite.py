@@ -1,8 +1,10 @@
 """Hand-written attention, product, softmax, product, as one call of scaled_dot_product_attention."""
 
+import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from gobrrr.diagnose.grouping import grouping
@@ -24,9 +26,20 @@ from gobrrr.treat.treatments.sdpa_switch import is_eager
     stage=Stage.STRUCTURE,
     group="attention",
     by_hand="""
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p)
-    # was: softmax(q @ k.mT * scale + mask, -1) @ v
+    from torch.nn.functional import scaled_dot_product_attention
+
+
+    def attend(query, key, value, mask=None, dropout=0.0, scale=None):
+        return scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=dropout, scale=scale
+        )
+
+
+    # attend stands for softmax(query @ key.mT * scale + mask, -1) @ value;
+    # a mask of bools says what is seen, and dropout is 0.0 in evaluation
+    $places
     """,
+    fills=lambda subject, sites: {"places": "\n".join(_places(subject, sites))},
 )
 class SdpaRewrite:
     def sites(self, chart: Chart) -> tuple[str, ...]:
@@ -55,6 +68,13 @@ class SdpaRewrite:
         backend = eager_after(made_one_call, masks_named)
         for site in sites:
             yield from compiled(subject.module(site), backend=backend)
+
+
+def _places(subject: Subject, sites: tuple[str, ...]) -> Iterator[str]:
+    """Where the program spells it out."""
+    for kind in dict.fromkeys(type(subject.module(site)) for site in sites):
+        code = inspect.unwrap(kind.forward).__code__
+        yield f"# in {kind.__qualname__}.forward, {Path(code.co_filename).name}:{code.co_firstlineno}"
 
 
 def calling_attention(subject: Subject) -> set[str]:

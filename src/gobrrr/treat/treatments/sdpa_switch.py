@@ -17,7 +17,7 @@ from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
     stage=Stage.STRUCTURE,
     group="attention",
     by_hand="""
-    model.set_attn_implementation("sdpa")  # transformers
+    $model.set_attn_implementation("sdpa")  # transformers
     """,
 )
 class SdpaSwitch:

@@ -17,6 +17,8 @@ from gobrrr.treat.treatment import Forecast, Numerics, Stage, treatment
     numerics=Numerics.LOWER,
     allow="tf32",
     by_hand="""
+    import torch
+
     torch.set_float32_matmul_precision("high")
     """,
 )
