@@ -9,7 +9,7 @@ from torch._dynamo.utils import counters
 from torch.nn.functional import softmax
 
 import gobrrr.treat.treatments  # noqa: F401 (registers them)
-from gobrrr.treat.by_hand import listed, written_out
+from gobrrr.treat.by_hand import listed, settings_code, written_out
 from gobrrr.treat.samples import flat
 from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose
@@ -261,3 +261,17 @@ def test_blocks_are_one_line():
         listed(BLOCKS)
         == '(\n    *(f"layer.{i}.up" for i in range(12)),\n    *(f"layer.{i}.down" for i in range(12)),\n)'
     )
+
+
+def test_by_hand_too_every_count_of_steps_is_moved():
+    """As one would on a GPU, with what a CPU has in its place."""
+    layer = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.NAdam(layer.parameters())
+    layer(torch.ones(2)).sum().backward()
+    optimizer.step()
+    for state in optimizer.state.values():
+        state.update(step=state["step"].double(), mu_product=state["mu_product"].double())
+    code = settings_code("optimizer", optimizer, "cuda:0", capturable=True).replace("cuda:0", "cpu")
+    exec(code, {"torch": torch, "optimizer": optimizer})  # noqa: S102 (our own)
+    counts = [state[key] for state in optimizer.state.values() for key in ("step", "mu_product")]
+    assert {count.dtype for count in counts} == {torch.float32}

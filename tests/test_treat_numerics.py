@@ -915,6 +915,23 @@ def test_numbers_whose_order_means_something_keep_it():
     assert not any(one is offsets for one in found.inputs)
 
 
+def test_numbers_with_which_only_a_second_step_fails_keep_their_order_too():
+    x = torch.arange(5.0)
+    twice = x.clone()
+    for seed in (INPUTS[0].inputs, INPUTS[0].inputs + 1):
+        redraw([twice], seed)
+    unfit = twice.tolist()
+
+    def step():
+        if x.tolist() == unfit:
+            raise ValueError("out of order")
+        return x * 2
+
+    found = subject_of(lambda: step)
+    assert truth(found).repeats
+    assert not any(one is x for one in found.inputs)
+
+
 def test_what_becomes_infinite_when_shuffled_keeps_its_order():
     gaps = torch.ones(64)
     gaps[0] = 0

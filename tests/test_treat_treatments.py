@@ -166,6 +166,11 @@ def test_every_number_that_counts_steps_is_moved_to_where_the_parameters_are():
     assert {key for key, value in state.items() if value.device.type == "meta"} == {"step", "mu_product"}
 
 
+def test_on_a_cpu_nothing_is_promised_of_tf32():
+    with pytest.raises(Unfit, match="CUDA device"):
+        TREATMENTS["tf32"].kind.sites(SimpleNamespace(is_cuda=False))
+
+
 def test_a_count_of_steps_is_moved_as_a_fused_kernel_reads_it():
     parameter, state = torch.ones(2, device="meta"), {"step": torch.tensor(3.0, dtype=torch.float64)}
     swap_on(steps_on_device(SimpleNamespace(state={parameter: state})))

@@ -8,6 +8,7 @@ from string import Template
 from typing import Any
 
 from gobrrr.treat.compiling import FOR_CPUS, FOR_GPUS
+from gobrrr.treat.optimizers import COUNTS
 from gobrrr.treat.subject import AND, Subject
 from gobrrr.treat.treatment import Dose, Treatment
 
@@ -151,7 +152,7 @@ def settings_code(name: str, optimizer: Any, device: str, **flags: bool) -> str:
     if device.startswith("cuda"):
         lines += [
             f"for parameter, state in {name}.state.items():",
-            '    if "step" in state:',
-            '        state["step"] = state["step"].to(parameter.device, torch.float32)',
+            f"    for key in state.keys() & {COUNTS!r}:",
+            "        state[key] = state[key].to(parameter.device, torch.float32)",
         ]
     return "\n".join(lines)

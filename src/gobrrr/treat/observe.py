@@ -230,8 +230,12 @@ def shuffled_inputs(subject: Subject, draws: Sequence[Draw]) -> "list[torch.Tens
 def _finite(subject: Subject, draws: Sequence[Draw], inputs: "list[torch.Tensor]") -> list[dict[str, bool]] | None:
     """Whether each tensor of the results is, with these inputs shuffled; None where the step does not run so."""
 
-    def look(_draw: Draw) -> dict[str, bool]:
-        return {name: bool(one.values.isfinite().all()) for name, one in seen(dict(flat(subject.step()))).items()}
+    def look(draw: Draw) -> dict[str, bool]:
+        """Of two steps, each with others: as they will be observed."""
+        found = seen(dict(flat(subject.step(), "first")))
+        redraw(inputs, draw.inputs + 1)
+        found |= seen(dict(flat(subject.step(), "second")))
+        return {name: bool(one.values.isfinite().all()) for name, one in found.items()}
 
     try:
         return _each(subject, draws, look, inputs)

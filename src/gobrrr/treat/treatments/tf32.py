@@ -7,7 +7,7 @@ from gobrrr.treat.chart import Chart
 from gobrrr.treat.edit import Edit, held_by_all
 from gobrrr.treat.precision import faster_products
 from gobrrr.treat.subject import Subject
-from gobrrr.treat.treatment import Forecast, Numerics, Stage, treatment
+from gobrrr.treat.treatment import Forecast, Numerics, Stage, Unfit, treatment
 
 
 @treatment(
@@ -24,7 +24,8 @@ from gobrrr.treat.treatment import Forecast, Numerics, Stage, treatment
 )
 class TF32:
     def sites(self, chart: Chart) -> tuple[str, ...]:
-        del chart
+        if not chart.is_cuda:
+            raise Unfit("only a CUDA device multiplies so")
         return ("torch",)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
