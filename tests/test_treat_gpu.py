@@ -273,9 +273,9 @@ def test_what_a_step_puts_under_a_name_is_there_after_a_replay_too_or_it_is_not_
     assert meter["loss"] is before
 
 
-def test_a_captured_step_needs_the_memory_that_the_step_needs():
-    """A replay allocates nothing, and yet all of its memory is taken."""
-    x = torch.randn(1 << 22, device="cuda")
+def test_a_captured_step_needs_the_memory_that_the_step_needs_and_what_it_reads_once_more():
+    """A replay allocates nothing, and yet all of its memory is taken. So large that what else is there is little."""
+    x = torch.randn(1 << 28, device="cuda")
 
     def step():
         return sum((x * 2, x + 1, x - 1)).sum()
@@ -284,5 +284,5 @@ def test_a_captured_step_needs_the_memory_that_the_step_needs():
     plain = peak_bytes(found)
     others = private_pools(found.device)
     found.become((GRAPH,))
-    assert peak_bytes(found, others=others) == pytest.approx(plain, rel=0.05)
-    assert plain >= 4 * x.nbytes
+    assert plain == pytest.approx(6 * x.nbytes, rel=0.05)
+    assert peak_bytes(found, others=others) == pytest.approx(7 * x.nbytes, rel=0.05)

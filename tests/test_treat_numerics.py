@@ -734,7 +734,7 @@ def test_slices_of_a_large_memory_are_widened_alone():
     assert known.exact
     found = subject_of(lambda: partial(torch.mul, one, other))
     with preserved(found.origin):
-        widen(found)
+        assert widen(found, torch.float64)
         assert one.dtype == torch.float64
         assert one.untyped_storage().nbytes() == 36 * 8
 
@@ -948,6 +948,45 @@ def test_a_step_that_refuses_fp64_has_no_reference():
         return x * 2
 
     assert known_of(step).exact is None
+
+
+def without_fp64(layer, x):
+    """A step that does not run in fp64."""
+
+    def step():
+        assert x.dtype is not torch.float64
+        return layer(x)
+
+    return step
+
+
+def test_where_fp64_does_not_run_two_bytes_are_measured_by_fp32():
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(64, 64), torch.randn(16, 64)
+    right = torch.nn.functional.linear(x.bfloat16().double(), *(one.bfloat16().double() for one in layer.parameters()))
+    found = subject_of(lambda: without_fp64(layer.bfloat16(), x.bfloat16()))
+    found.inputs = []
+    (told,) = exact(found, INPUTS[:1], Watched({}, 1))
+    assert told["result0"].values == pytest.approx(right.detach().flatten(), rel=1e-5, abs=1e-5)
+    assert not truth(found).exact[0]["result0"].values.equal(truth(found).eager[0]["result0"].values)
+    assert layer.weight.dtype is torch.bfloat16
+
+
+def test_and_autocast_by_what_it_would_be_without():
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(64, 64), torch.randn(16, 64)
+    in_fp32 = without_fp64(layer, x)
+
+    def step():
+        with torch.autocast("cpu", torch.bfloat16):
+            return in_fp32()
+
+    found = subject_of(lambda: step)
+    found.inputs = []
+    (told,) = exact(found, INPUTS[:1], Watched({}, 1))
+    assert told["result0"].values.equal(layer(x).detach().double().flatten())
+    assert step().dtype is torch.bfloat16
+    assert not torch.is_autocast_enabled("cpu")
 
 
 def test_an_idle_optimizer_still_asks_for_the_loss():

@@ -92,7 +92,7 @@ def test_on_a_gpu_graphs_are_launched_and_compute_the_same(dose):
         checked = verified(found, known, found.plan)
         for _ in range(3):
             found.run()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
             found.run()
             torch.cuda.synchronize()
     assert checked.passed, checked

@@ -3,8 +3,10 @@
 import math
 import random
 import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain, count, repeat
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +17,7 @@ from gobrrr.errors import Missing
 from gobrrr.stats import Comparison, Interval, Sample
 from gobrrr.timing.steady import StepEffort
 from gobrrr.treat import trial
+from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.edit import Edit, item
 from gobrrr.treat.search import Search
 from gobrrr.treat.subject import examined_subject
@@ -235,6 +238,36 @@ def test_a_noisy_machine_cannot_decide():
     search = searched(ward, made(ward, "maybe"))
     assert not search.kept
     assert "cannot decide" in search.lost["maybe"].trial.reason
+
+
+@dataclass(eq=False)
+class Restless(Ward):
+    """Compiled, and again for each new word that it reads."""
+
+    words: Iterator[str] = ()
+    read: Callable = None
+
+    def step(self) -> torch.Tensor:
+        if self.force:
+            self.read(torch.ones(2), next(self.words))
+        return super().step()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [(map(str, count()), "compiled again while it was timed"), (chain(repeat("one", 20), repeat("two")), None)],
+    ids=["in every step", "once, in its first race"],
+)
+def test_what_is_compiled_while_it_is_timed_is_raced_again_and_refused_if_that_has_no_end(words, reason):
+    torch.compiler.reset()
+    said = []
+    read = torch.compile(lambda x, word: x * len(word), backend="eager")
+    ward = Restless(factors={"restless": 0.5}, words=words, read=read)
+    with patient_compiler():
+        search = searched(ward, made(ward, "restless"), say=said.append)
+    assert any("racing again" in one for one in said)
+    assert bool(search.kept) == (reason is None)
+    assert reason is None or search.lost["restless"].trial.reason.startswith(reason)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,6 @@ def launched(step: Callable[[], object], device: str) -> Counter[str]:
     from torch.profiler import ProfilerActivity, profile
 
     activity = ProfilerActivity.CUDA if device.startswith("cuda") else ProfilerActivity.CPU
-    with profile(activities=[activity]) as recorded:
+    with profile(activities=[activity], acc_events=True) as recorded:  # else torch warns that it forgets them
         step()
     return Counter(event.name for event in recorded.events() or () if event.device_type.name == activity.name)

@@ -1,6 +1,7 @@
 """Observing a step: what it gave back, which gradients it made, and everything that it left changed."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -11,7 +12,7 @@ from gobrrr.timing.state.generators import seeds
 from gobrrr.timing.state.reach import is_wrapper, reached
 from gobrrr.treat.numerics import Observation, Seen
 from gobrrr.treat.places import Place, bound, rebound
-from gobrrr.treat.reference import widen
+from gobrrr.treat.reference import widen, without_autocast
 from gobrrr.treat.samples import dense, flat, plain, sample, seen
 from gobrrr.treat.stillness import idle_optimizers
 from gobrrr.treat.subject import Subject
@@ -273,16 +274,22 @@ def _is_flat(tensor: "torch.Tensor") -> bool:
 def exact(
     subject: Subject, draws: Sequence[Draw], watched: Watched, *, shake: int | None = None
 ) -> list[Observation] | None:
-    """Effects and gradients of the same step computed in fp64; None where it does not run so.
+    """Effects and gradients of the same step computed in fp64; where that does not run, or not in the memory that there
+    is, in fp32, if any of it was narrower; else None.
 
     Shaken, it begins with numbers that differ from its own by what rounding does, drawn by that seed.
     """
-    try:
-        with preserved(subject.origin):
-            widen(subject, shake)
-            return whole(subject, draws, watched)
-    except Exception:  # noqa: BLE001 (a model that wants fp32 says so by any error)
-        return None
+    import torch
+
+    look = partial(whole, subject, draws, watched)
+    with suppress(Exception), preserved(subject.origin):  # a model that wants fp32 says so by any error
+        widen(subject, torch.float64, shake)
+        return look()
+    with suppress(Exception), preserved(subject.origin), without_autocast() as narrowed:
+        is_wider = widen(subject, torch.float32, shake)
+        found = look()
+        return found if is_wider or narrowed else None
+    return None
 
 
 def _effects(subject: Subject, watched: Watched, draw: Draw) -> dict[str, Seen]:

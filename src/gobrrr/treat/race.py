@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gobrrr.stats import Comparison, Interval, Sample, compare
 from gobrrr.timing.clock import Clock
 from gobrrr.timing.steady import StepEffort, timed, warm_up, window_steps
+from gobrrr.work import compiler_events
 from gobrrr.workload import Step
 
 LEAST_BLOCKS, MOST_BLOCKS = 5, 25
@@ -32,6 +33,8 @@ class Race:
 
     before_s: tuple[tuple[float, float], ...]
     after_s: tuple[tuple[float, float], ...]
+    recompiles: tuple[str, ...] = ()
+    """Which guards failed meanwhile, so that something was compiled again: not one step was timed, but several."""
 
     @property
     def comparison(self) -> Comparison:
@@ -90,7 +93,7 @@ def race(
     steps_before = window_steps(step, clock, warm_up(step, clock, effort), effort)
     before: list[tuple[float, float]] = []
     after: list[tuple[float, float]] = []
-    began_s = clock.now_s()
+    began_s, warm = clock.now_s(), compiler_events.mark()
     while _goes_on(before, after, clock.now_s() - began_s, effort, clear):
         first = _window(step, clock, steps_before)
         to_after()
@@ -98,7 +101,8 @@ def race(
         to_before()
         before.append((first, _window(step, clock, steps_before)))
         after.append(treated)
-    return Race(tuple(before), tuple(after))
+    meanwhile = compiler_events.since(warm)
+    return Race(tuple(before), tuple(after), () if meanwhile is None else meanwhile.recompiles)
 
 
 def _window(step: Step, clock: Clock, number: int) -> float:

@@ -1,9 +1,12 @@
-"""The reference: a step's tensors in fp64, as they are or shaken by what rounding does."""
+"""The reference: a step's tensors in a wider type, as they are or shaken by what rounding does."""
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state.reach import reached
+from gobrrr.treat.edit import attribute, swap_off, swap_on
 from gobrrr.treat.samples import plain
 from gobrrr.treat.subject import Subject
 
@@ -19,24 +22,49 @@ MANY = 1_000_003
 """More than there are tensors: each has its own seed, and no other is shaken alike. A CPU looks at 32 bits of it."""
 
 
-def widen(subject: Subject, shake: int | None = None) -> None:
-    """Every floating tensor of more than one number that the step reaches, in fp64: what shares memory still does."""
+def widen(subject: Subject, wide: "torch.dtype", shake: int | None = None) -> bool:
+    """Every floating tensor of more than one number that the step reaches, in that type unless it has a wider one; what
+    shares memory still does. Whether any was narrower.
+    """
     import torch
 
     tensors = [thing for thing in reached(subject.origin) if isinstance(thing, torch.Tensor)]
     found = [one for one in tensors if one.is_floating_point() and one.dim() and plain(one)]
+    found = [one for one in found if one.itemsize <= wide.itemsize]
+    narrower = any(one.itemsize < wide.itemsize for one in found)
     sharing: defaultdict[object, list[torch.Tensor]] = defaultdict(list)
     for tensor in found:
         sharing[_memory(tensor)].append(tensor)
     for number, sharers in enumerate(sharing.values()):
         if len(sharers) == 1:
-            sharers[0].data = _widened(sharers[0].data, shake, number)
+            sharers[0].data = _widened(sharers[0].data, wide, shake, number)
             continue
         spans = [_span(tensor) for tensor in sharers]
         begin, end = min(first for first, _ in spans), max(last for _, last in spans)
-        wide = _widened(_stretch(sharers[0], begin, end), shake, number)
+        stretch = _widened(_stretch(sharers[0], begin, end), wide, shake, number)
         for tensor in sharers:
-            tensor.data = wide.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset() - begin)
+            tensor.data = stretch.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset() - begin)
+    return narrower
+
+
+@contextmanager
+def without_autocast() -> Iterator[list[Any]]:
+    """Nobody who asks for it gets it, and all who do are noted. It passes over fp64, and would undo fp32."""
+    import torch
+
+    asked: list[Any] = []
+    switch: Any = torch.set_autocast_enabled
+
+    def stays_off(*device_and_whether: Any) -> None:
+        *device, wanted = device_and_whether
+        asked.extend(device if wanted else ())
+        switch(*device, False)  # noqa: FBT003 (torch's own)
+
+    edits = swap_on([attribute(torch, "set_autocast_enabled", stays_off)])
+    try:
+        yield asked
+    finally:
+        swap_off(edits)
 
 
 def _memory(tensor: "torch.Tensor") -> object:
@@ -55,12 +83,12 @@ def _stretch(tensor: "torch.Tensor", begin: int, end: int) -> "torch.Tensor":
     return tensor.new_empty(0).set_(tensor.untyped_storage(), begin, (end - begin,), (1,))
 
 
-def _widened(tensor: "torch.Tensor", shake: int | None, number: int) -> "torch.Tensor":
+def _widened(tensor: "torch.Tensor", wide: "torch.dtype", shake: int | None, number: int) -> "torch.Tensor":
     import torch
 
-    wide = tensor.double()
+    found = tensor.to(wide)
     if shake is not None:
         rounding = (SHAKE if tensor.itemsize > 2 else SHAKE_HALF) * torch.finfo(tensor.dtype).eps
         generator = torch.Generator(tensor.device).manual_seed(shake * MANY + number)
-        wide *= 1 + rounding * torch.empty_like(wide).normal_(generator=generator)
-    return wide
+        found *= 1 + rounding * torch.empty_like(found).normal_(generator=generator)
+    return found

@@ -120,6 +120,9 @@ def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], ready_
     bench.say("  racing")
     with preserved(subject.origin):
         ran = raced(bench, turn, clear=CLEAR)
+        if ran.recompiles:
+            bench.say(f"  racing again: something was compiled meanwhile ({ran.recompiles[0]})")
+            ran = raced(bench, turn, clear=CLEAR)
         reason = _why_not(ran, bench.floors.violated_s(plan, ran.step_s), rival)
         if reason == NO_FASTER and _launches_the_same(subject, turn):
             reason = f"{NO_FASTER}: the same kernels run"
@@ -165,6 +168,8 @@ def _why_not(ran: Race, floor_s: float | None, rival: float) -> str | None:
             f"{units.seconds(ran.step_s)} is below the compulsory floor of {units.seconds(floor_s)}: "
             "work was skipped, or the clock is wrong"
         )
+    if ran.recompiles:
+        return f"compiled again while it was timed, {len(ran.recompiles)} times: {ran.recompiles[0]}"
     if ran.is_won:
         return None if won > rival else f"{RIVAL_FASTER}; its numbers were not checked"
     if ran.is_open:

@@ -54,7 +54,7 @@ class Truth:
     eager: tuple[Observation, ...]
     """One for each of INPUTS, without dropout."""
     exact: tuple[Observation, ...] | None
-    """The same in fp64; None where it does not run so."""
+    """The same in fp64, or in fp32 where that is all that runs; None where neither is any wider."""
     chances: tuple[Observation, ...]
     """Results and a few tensors, one for each of CHANCES, as it is; empty where nothing is random."""
     before: Observation
