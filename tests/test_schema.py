@@ -257,6 +257,21 @@ def test_a_write_stopped_before_the_rename_leaves_the_old_file_alone(tmp_path, m
     assert schema.read(Tree, path) == OAK
 
 
+def test_a_link_stays_one_and_a_pipe_is_written_into(tmp_path):
+    link, pipe, real = tmp_path / "link.json", tmp_path / "pipe.json", tmp_path / "real.json"
+    schema.write(OAK, real)
+    link.symlink_to(real)
+    schema.write(ELM, link)
+    assert link.is_symlink()
+    assert schema.read(Tree, real) == ELM
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    schema.write(OAK, pipe)
+    assert schema.from_document(Tree, json.loads(os.read(reading, 1 << 16))) == OAK
+    os.close(reading)
+    assert pipe.is_fifo()
+
+
 def test_a_document_replaces_the_one_before(tmp_path):
     path = tmp_path / "tree.json"
     for tree in (OAK, ELM):

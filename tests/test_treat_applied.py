@@ -257,10 +257,11 @@ def test_for_a_model_that_trains_nothing_is_applied_that_is_for_inference(by):
 
 def test_hooks_of_a_folded_convolution_are_called_once():
     made, called = images(), []
-    made.model[0].register_forward_hook(lambda *_: called.append(1))
+    made.model[0].register_forward_pre_hook(lambda *_: called.append(1))
+    made.model[1].register_forward_hook(lambda *_: called.append(1))
     gobrrr.apply(prescription(made.model, FOLDED), made.model)
     made.step()
-    assert called == [1]
+    assert called == [1, 1]
 
 
 def test_folded_and_with_channels_last_what_computes_has_them_last():

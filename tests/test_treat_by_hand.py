@@ -13,8 +13,9 @@ from gobrrr.treat.by_hand import listed, settings_code, written_out
 from gobrrr.treat.samples import flat
 from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose
+from gobrrr.work import compiler_events
 from test_treat_treatments import CASES, CUDA_ONLY, dose
-from treating import Block, subject, training
+from treating import Block, containers, subject, training
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),  # Dynamo
@@ -222,6 +223,16 @@ def test_of_two_models_and_optimizers_each_has_its_code():
     assert "forward" in vars(names["model"][0].up)
     assert "forward" in vars(names["model1"][1].down)
     assert code.count("from functools import partial") == 1
+
+
+@pytest.mark.parametrize("sites", [("model:",), ("model:0", "model:1")], ids=["model", "blocks"])
+def test_what_is_made_of_torchs_own_modules_alone_is_compiled_by_hand_too(sites):
+    torch.compiler.reset()
+    found, start = subject(containers()), compiler_events.mark()
+    right = found.run()
+    done(written_out(Dose(TREATMENTS["compile-regions"], sites), found), found)
+    torch.testing.assert_close(found.run(), right)
+    assert compiler_events.since(start) is not None
 
 
 def test_moments_of_an_optimizer_lie_as_its_weights_do():

@@ -10,6 +10,7 @@ import torch
 
 from gobrrr import schema
 from gobrrr.cli.treat import _following
+from gobrrr.errors import Missing
 from gobrrr.timing.steady import StepEffort
 from gobrrr.treat import treating
 from gobrrr.treat.outcome import Prescription
@@ -129,6 +130,19 @@ def test_where_nothing_can_be_written_nothing_is_searched(gobrrr, tmp_path, opti
         code, _, err = gobrrr("treat", f"{tmp_path}/a.py:b", option, str(path))
         assert code == 2
         assert "nobody asked" not in err
+
+
+@pytest.mark.parametrize("option", ["--keep", "-o"])
+def test_a_file_that_cannot_be_written_after_all_loses_nothing_that_was_found(gobrrr, written, monkeypatch, option):
+    monkeypatch.setattr("gobrrr.schema.write_whole", lambda *_: throw(Missing("the disk is full")))
+    code, out, err = gobrrr("treat", written(TRAINED), "--json", option, "found.json")
+    assert code == 6
+    assert json.loads(out)["baseline_s"] > 0
+    assert "the disk is full" in err
+
+
+def throw(error: Exception) -> None:
+    raise error
 
 
 def test_the_predicted_gain_is_the_product_of_those_kept():

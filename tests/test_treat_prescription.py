@@ -10,8 +10,10 @@ import torch
 
 import gobrrr
 from gobrrr import schema
-from gobrrr.errors import BadInput
+from gobrrr.errors import BadInput, UsageError
+from gobrrr.integrations.applying import applying
 from gobrrr.machine import identify
+from gobrrr.treat.code import digest_of
 from gobrrr.treat.outcome import PrescribedDose, Prescription
 from gobrrr.treat.prescription import fingerprint_of
 from running import SCRIPTS
@@ -62,6 +64,73 @@ def test_another_model_torch_or_device_is_refused(change):
     made = training()
     with pytest.raises(BadInput, match=f"another {next(iter(change))}"):
         gobrrr.apply(replace(prescription(made.model), **change), made.model)
+
+
+class Plain(torch.nn.Module):
+    """One that is treated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        return self._normed(x).relu()
+
+    def _normed(self, x):
+        """Told in its own words."""
+        return self.norm(self.conv(x))
+
+
+class Residual(Plain):
+    def _normed(self, x):
+        return self.norm(self.conv(x) + x)
+
+
+class Reworded(Plain):
+    def _normed(self, x):
+        # with other words
+        return self.norm(self.conv(x))
+
+
+def named_plain(kind):
+    """As if its author had changed it: the class has its name still."""
+    kind.__name__ = "Plain"
+    return kind().eval()
+
+
+def test_a_model_that_computes_otherwise_by_now_is_another_however_alike_its_parameters():
+    folded = PrescribedDose("conv-bn-fold", ("model:conv", "model:norm"))
+    rx = replace(prescription(Plain(), folded), code=digest_of([Plain()]))
+    with pytest.raises(BadInput, match=r"forward.* was another"):
+        gobrrr.apply(rx, named_plain(Residual))
+    gobrrr.apply(rx, named_plain(Reworded)).undo()
+
+
+def test_code_that_cannot_be_read_is_no_other_code():
+    names = {"nn": torch.nn}
+    exec("class Shell(nn.Linear):\n    def forward(self, x):\n        return x", names)  # noqa: S102 (as a shell does)
+    model = names["Shell"](2, 2)
+    assert digest_of([model]) is None
+    gobrrr.apply(replace(prescription(model), code="known"), model).undo()
+
+
+@pytest.mark.parametrize("sites", [(), ("abc",), ("-1",)])
+def test_a_damaged_site_is_told_and_a_script_runs_on(tmp_path, sites):
+    made = training()
+    rx = prescription(made.model, PrescribedDose("fused-optimizer", sites))
+    with pytest.raises(BadInput, match="damaged"):
+        gobrrr.apply(rx, made.model, made.optimizer)
+    schema.write(rx, tmp_path / "rx.json")
+    said = []
+    with applying(rx, said.append):
+        made.step()
+    assert not sites or "runs on untreated" in said[0]
+
+
+@pytest.mark.parametrize("what", [3, {"model": "x"}])
+def test_what_is_no_prescription_is_told_so(what):
+    with pytest.raises(UsageError, match="a prescription is a file"):
+        gobrrr.apply(what, training().model)
 
 
 @pytest.mark.parametrize("given", [(), (torch.optim.LBFGS,)], ids=["none", "LBFGS"])

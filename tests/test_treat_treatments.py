@@ -23,12 +23,14 @@ from gobrrr.treat.treatment import TREATMENTS, Dose, Unfit
 from gobrrr.treat.treatments import sdpa_rewrite
 from gobrrr.treat.treatments.sdpa_rewrite import calling_attention
 from gobrrr.treat.verify import truth, verified
+from gobrrr.work import compiler_events
 from gobrrr.workload import Workload
 from treating import (
     CONVOLUTIONS,
     Signs,
     attention,
     bare,
+    containers,
     convolving,
     images,
     inference,
@@ -400,6 +402,20 @@ def test_a_script_has_no_blocks_that_can_be_compiled():
     assert regions(torch.jit.trace(model, torch.ones(1, 16))) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "sites"), [("compile", ("model:",)), ("compile-regions", ("model:0", "model:1"))], ids=["model", "blocks"]
+)
+def test_what_is_made_of_torchs_own_modules_alone_is_compiled_too(name, sites):
+    """Dynamo passes over a Sequential, and over all that is in it."""
+    torch.compiler.reset()
+    found = subject(containers())
+    known, start = truth(found), compiler_events.mark()
+    found.become((Dose(TREATMENTS[name], sites),))
+    found.run()
+    assert compiler_events.since(start) is not None
+    assert verified(found, known, found.plan).passed
+
+
 def test_what_is_cast_with_channels_last_is_cast_when_that_is_undone():
     made = images()
     found = subject(made)
@@ -436,6 +452,31 @@ def test_tf32_is_switched_on_and_off():
     assert torch.get_float32_matmul_precision() == "high"
     edit.swap()
     assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize("place", ["after the convolution", "before the normalization"])
+def test_where_a_hook_stands_between_nothing_is_folded(place):
+    found = subject(images())
+    sites = ("model:0", "model:1")
+    model, hook = found.module("model:"), lambda *_: None
+    (model[0].register_forward_hook if place.startswith("after") else model[1].register_forward_pre_hook)(hook)
+    with pytest.raises(Unfit, match="hook"):
+        found.become((Dose(TREATMENTS["conv-bn-fold"], sites),))
+    assert not found.plan
+
+
+def test_weights_that_are_computed_in_each_step_are_no_sites_and_the_others_are():
+    from torch.nn.utils import parametrizations, prune
+
+    made = Workload(torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(3))).eval(), torch.randn(4, 16))
+    prune.l1_unstructured(made.model[0], "weight", amount=0.5)
+    parametrizations.weight_norm(made.model[1])
+    chart = SimpleNamespace(trains=False, subject=subject(made))
+    assert TREATMENTS["int8-dynamic"].kind.sites(chart) == ("model:2",)
+    normed = images()
+    parametrizations.weight_norm(normed.model[0])
+    with pytest.raises(Unfit, match="no batch normalization"):
+        TREATMENTS["conv-bn-fold"].kind.sites(SimpleNamespace(trains=False, subject=subject(normed)))
 
 
 def test_a_normalization_that_reads_a_convolution_is_folded_into_it():

@@ -93,6 +93,13 @@ def inference(rows: int = 32) -> Workload:
     return Workload(nn.Sequential(Block(), nn.Linear(16, 4)).eval(), torch.randn(rows, 16))
 
 
+def containers() -> Workload:
+    """Of torch's own modules alone."""
+    torch.manual_seed(0)
+    blocks = (nn.Sequential(nn.Linear(16, 16), nn.GELU()) for _ in range(2))
+    return Workload(nn.Sequential(*blocks).eval(), torch.randn(4, 16))
+
+
 def bare():
     """A step of one's own, that records what nobody reads."""
     torch.manual_seed(0)

@@ -14,6 +14,7 @@ import math
 import types
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -76,13 +77,17 @@ def write(document: Document, path: Path) -> None:
 
 def write_whole(data: bytes, path: Path) -> None:
     """The whole file or none of it: written beside and renamed."""
-    beside = path.parent / f".{path.name}.{uuid4().hex[:8]}"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():  # a pipe, or a device: to be written into, not to be replaced
+            path.write_bytes(data)
+            return
+        target = path.resolve()  # nor is a link
+        beside = target.parent / f".{target.name}.{uuid4().hex[:8]}"
+        target.parent.mkdir(parents=True, exist_ok=True)
         try:
             with beside.open("xb") as file:  # unlike tempfile's, readable by those whom the umask lets
                 file.write(data)
-            beside.replace(path)
+            beside.replace(target)
         finally:
             beside.unlink(missing_ok=True)
     except OSError as error:
@@ -119,14 +124,12 @@ def read_one_of(kinds: Sequence[type[D]], path: Path) -> D:
 
 def _keys(raw: bytes) -> frozenset[str]:
     msgspec = _msgspec()
-    if msgspec is None:
-        data = json.loads(raw)
-        return frozenset(data if isinstance(data, dict) else ())
-    unread: Any = msgspec.Raw
-    try:
-        return frozenset(msgspec.json.decode(raw, type=dict[str, unread]))
-    except msgspec.MsgspecError:
-        return frozenset()
+    if msgspec is not None:
+        unread: Any = msgspec.Raw
+        with suppress(msgspec.MsgspecError):  # of what is not quite JSON, the other has a word to say
+            return frozenset(msgspec.json.decode(raw, type=dict[str, unread]))
+    data = json.loads(raw)
+    return frozenset(data if isinstance(data, dict) else ())
 
 
 def _needed(kind: type[Document]) -> frozenset[str]:

@@ -73,12 +73,14 @@ def answer(
     outputs: Iterable[Path],
     as_json: bool,
 ) -> None:
-    """The result as files first, and then on stdout for a program or for a person."""
-    write_outputs(kind, result, document, outputs)
-    if as_json:
-        click.echo(schema.dumps(document))
-    else:
-        show_page(render())
+    """The result as files first, and then on stdout for a program or for a person, whatever became of the files."""
+    try:
+        write_outputs(kind, result, document, outputs)
+    finally:
+        if as_json:
+            click.echo(schema.dumps(document))
+        else:
+            show_page(render())
 
 
 def kept(outputs: Iterable[Path]) -> str | None:

@@ -58,13 +58,15 @@ def command(
     check_writable(() if keep is None else (keep,))
     types = allowed_types(word.strip() for word in allow.split(",") if word.strip())
     found = _treated(target, types, units.parse_seconds(budget))
-    if keep is not None:
-        schema.write(found.prescription, keep)
-        say(f"wrote {keep}")
     from gobrrr.report.treat import render
 
     page = partial(render, found, _following(found, target, types, keep))
-    answer("treatment", found, found, page, outputs=outputs, as_json=as_json)
+    try:
+        if keep is not None:
+            schema.write(found.prescription, keep)
+            say(f"wrote {keep}")
+    finally:
+        answer("treatment", found, found, page, outputs=outputs, as_json=as_json)
 
 
 def _following(found: "Treated", target: str, allow: frozenset[str], keep: Path | None) -> str:

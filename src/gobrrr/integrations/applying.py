@@ -61,7 +61,8 @@ class _Applying:
         self._prescription, self._say = prescription, say
         places = [site for dose in prescription.doses if _is_for_optimizers(dose) for site in dose.sites]
         moves = prescription.trains and any(map(_moves, prescription.doses))
-        self._wanted = max((int(place) + 1 for place in places), default=1 if moves else 0)
+        numbers = [int(place) for place in places if place.isdecimal()]  # of another `apply` says what is wrong
+        self._wanted = max((number + 1 for number in numbers), default=1 if moves else 0)
         self._hooks = ExitStack()
         self._silent: list[Any] = []
         self._model: Any = None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from string import Template
 from typing import Any
 
-from gobrrr.treat.compiling import FOR_CPUS, FOR_GPUS
+from gobrrr.treat.compiling import FOR_CPUS, FOR_GPUS, is_torchs_own
 from gobrrr.treat.optimizers import COUNTS
 from gobrrr.treat.subject import AND, Subject
 from gobrrr.treat.treatment import Dose, Treatment
@@ -59,9 +59,13 @@ def _compiled(subject: Subject, sites: tuple[str, ...]) -> str:
         names = map(optimizer_name, range(len(subject.optimizers)))
         kept = [f"{name}.step = torch.compiler.disable({name}.step)  # schedulers first" for name in names]
         return "\n".join([*kept, "step = torch.compile(step, options=options)"])
+    modules = [module for site in sites if ":" in site for module in subject.modules_at(site)]
+    own = any(map(is_torchs_own, modules))  # which `compile` would pass over
+    code = "{0}.forward = torch.compile({0}.forward, options=options)" if own else "{0}.compile(options=options)"
     if not path:
-        return f"{root}.compile(options=options)"
-    return f"for name in {listed(map(_paths, sites))}:\n    {root}.get_submodule(name).compile(options=options)"
+        return code.format(root)
+    each = code.format("module")
+    return f"for name in {listed(map(_paths, sites))}:\n    module = {root}.get_submodule(name)\n    {each}"
 
 
 def _paths(site: str) -> tuple[str, ...]:

@@ -130,8 +130,21 @@ def compiled(module: "torch.nn.Module", **how: Any) -> Iterator[Edit]:
     """As `module.compile` does it, which keeps the names of parameters: the module's call is compiled."""
     import torch
 
+    call: Callable[..., Any] = module._call_impl  # noqa: SLF001
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
     yield more_versions(VERSIONS)
-    yield attribute(module, "_compiled_call_impl", torch.compile(module._call_impl, **how))  # noqa: SLF001
+    seen = called if is_torchs_own(module) else call
+    yield attribute(module, "_compiled_call_impl", torch.compile(seen, **how))
+
+
+def is_torchs_own(module: "torch.nn.Module") -> bool:
+    """Dynamo passes over these where they are called from outside, and over all that a Sequential holds: nothing would
+    be compiled, and nobody told. Others it looks into by themselves, and leaves their hooks to Python.
+    """
+    return str(type(module).forward.__module__).partition(".")[0] == "torch"
 
 
 def compiled_step(subject: Subject, backend: Callable[..., Any]) -> Iterator[Edit]:

@@ -26,6 +26,11 @@ def at_work(module: Any) -> Any:
     return forward.module if isinstance(forward, InPlace) else module
 
 
+def has_own_weight(module: "torch.nn.Module") -> bool:
+    """And not one that is computed in each step, as pruned and normalized weights are: it could not be copied."""
+    return "weight" in module._parameters  # noqa: SLF001
+
+
 def around(forward: Callable[..., Any], run: Callable[..., Any], *how: Any) -> Callable[..., Any]:
     """Calls `run(forward, *how, …)` and looks like the forward that it goes around. No closure: a copy of the model
     would share that, and compute with the weights of the first.

@@ -92,6 +92,8 @@ class Prescription:
     models: int | None = None
     """How many the step had, and optimizers; None likewise."""
     optimizers: int | None = None
+    code: str | None = None
+    """A digest of what the models do when they are called; None likewise, or where it could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.errors import BadInput, GobrrrError
+from gobrrr.errors import BadInput, GobrrrError, UsageError
 from gobrrr.timing.state import preserved
+from gobrrr.treat.code import digest_of
 from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.inference import guarded, make_room, optimized, refuse_training
 from gobrrr.treat.outcome import Kept, PrescribedDose, Prescription, Treated, prescription_in
@@ -35,6 +36,9 @@ def doses_of(named: Iterable[tuple[str, tuple[str, ...]]]) -> Plan:
     for name, sites in named:
         if name not in TREATMENTS:
             raise BadInput(f"there is no treatment {name!r}: upgrade gobrrr")
+        by_number = TREATMENTS[name].stage is Stage.OPTIMIZER
+        if not sites or (by_number and not all(site.isdecimal() for site in sites)):
+            raise BadInput(f"the prescription is damaged: {name} is for {', '.join(map(repr, sites)) or 'nothing'}")
         found.append(Dose(TREATMENTS[name], sites))
     return tuple(found)
 
@@ -146,7 +150,10 @@ def apply(
 def _read(prescription: "Prescription | Treated | str | Path") -> Prescription:
     if isinstance(prescription, str | Path):
         return prescription_in(Path(prescription))
-    return prescription.prescription if isinstance(prescription, Treated) else prescription
+    found = prescription.prescription if isinstance(prescription, Treated) else prescription
+    if not isinstance(found, Prescription):
+        raise UsageError(f"a prescription is a file, or what gobrrr.treat has found, and not a {type(found).__name__}")
+    return found
 
 
 def _unwrapped(model: Any) -> Any:
@@ -216,3 +223,8 @@ def refuse_others(prescription: Prescription, subject: Subject) -> None:
             )
         if was != here:
             raise BadInput(f"the prescription is for another {what} ({was}, here {here}): run gobrrr treat again")
+    code = digest_of(subject.models.values())
+    if None not in (prescription.code, code) and prescription.code != code:
+        raise BadInput(
+            "the model's forward, or one of a part of it, was another when it was treated: run gobrrr treat again"
+        )

@@ -22,6 +22,7 @@ from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, StepEffort
 from gobrrr.treat.advice import advised
 from gobrrr.treat.by_hand import written_out
 from gobrrr.treat.chart import Chart
+from gobrrr.treat.code import digest_of
 from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.floors import Floors
 from gobrrr.treat.memory import has_room_for_two, peak_bytes
@@ -98,7 +99,8 @@ def treat(
             bench = Bench(subject, clock, effort, known, rehearse, floors, ours.device_bytes, began_s + budget_s, say)
             again = partial(_examined, subject, looked)
             search = Search(bench, exam, again, tuple(TREATMENTS.values()), allowed, warnings=_unused(asked - allowed))
-            came = Admission(exam, peak_bytes(subject, ours.device_bytes), fingerprint_of(subject.models))
+            code = digest_of(subject.models.values())
+            came = Admission(exam, peak_bytes(subject, ours.device_bytes), fingerprint_of(subject.models), code)
             stack.callback(subject.end)
             with suppress(KeyboardInterrupt):
                 search.run()
@@ -136,6 +138,7 @@ class Admission:
     memory_bytes: int | None
     model: str
     """Its models' fingerprint."""
+    code: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +237,7 @@ def _treated(search: Search, came: Admission, target: str, final: Final, spent_s
             trains=None if exam.program is None else Chart(exam, subject).trains,
             models=len(subject.models),
             optimizers=len(subject.optimizers),
+            code=came.code,
         ),
         advice=_advice(search, exam, final),
         warnings=(*exam.quality.warnings, *search.warnings),

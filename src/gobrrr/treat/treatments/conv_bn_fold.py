@@ -7,7 +7,7 @@ from gobrrr.timing.state import preserved
 from gobrrr.treat.by_hand import listed
 from gobrrr.treat.chart import REACHED, Chart
 from gobrrr.treat.edit import Edit, attribute
-from gobrrr.treat.in_place import InPlace
+from gobrrr.treat.in_place import InPlace, has_own_weight
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 
@@ -50,10 +50,13 @@ class ConvBnFold:
         """Both modules stay, with their parameters and names, and only compute otherwise."""
         from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-        for conv, norm in _in_pairs(sites):
-            fused = fuse_conv_bn_eval(subject.module(conv), subject.module(norm))  # type: ignore[type-var, arg-type]
-            yield attribute(subject.module(conv), "forward", InPlace(fused.requires_grad_(requires_grad=False)))
-            yield attribute(subject.module(norm), "forward", _as_it_is)
+        for names in _in_pairs(sites):
+            conv, norm = map(subject.module, names)
+            if conv._forward_hooks or norm._forward_pre_hooks:  # noqa: SLF001
+                raise Unfit(f"a hook stands between {names[0]} and {names[1]}")
+            fused = fuse_conv_bn_eval(conv, norm)  # type: ignore[type-var, arg-type]
+            yield attribute(conv, "forward", InPlace(fused.requires_grad_(requires_grad=False)))
+            yield attribute(norm, "forward", _as_it_is)
 
 
 def _in_pairs(names: Sequence[str]) -> Iterable[tuple[str, str]]:
@@ -92,7 +95,7 @@ def folding_pairs(subject: Subject) -> list[tuple[str, str]]:
 
     hooks = []
     for name, module in subject.modules():
-        if isinstance(module, Conv2d) and not module.training:
+        if isinstance(module, Conv2d) and not module.training and has_own_weight(module):
             hooks.append(module.register_forward_hook(convolved(name)))
         elif isinstance(module, BatchNorm2d) and not module.training and module.track_running_stats:
             hooks.append(module.register_forward_pre_hook(normalizing(name)))

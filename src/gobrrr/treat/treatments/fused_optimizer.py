@@ -65,6 +65,7 @@ class FusedOptimizer:
             yield from flags(optimizer, FUSED)
             yield _groups_to_come(optimizer)
             yield attribute(optimizer, "_step_supports_amp_scaling", value=True)
+            yield attribute(optimizer, "_need_device_dtype_check_for_fused", value=True)  # until it has looked
             yield from steps_on_device(optimizer)
             yield after_loading(optimizer, _stay_fused)
 

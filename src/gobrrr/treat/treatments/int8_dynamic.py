@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.edit import Edit, attribute
-from gobrrr.treat.in_place import InPlace
+from gobrrr.treat.in_place import InPlace, has_own_weight
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Numerics, Stage, Unfit, treatment
 from gobrrr.work.op import OpClass
@@ -40,7 +40,8 @@ class Int8Dynamic:
 
         if chart.trains or chart.subject.device != "cpu":
             raise Unfit("only for inference on a CPU")
-        linears = {name: module for name, module in chart.subject.modules() if type(module) is torch.nn.Linear}
+        layers = {name: module for name, module in chart.subject.modules() if type(module) is torch.nn.Linear}
+        linears = {name: module for name, module in layers.items() if has_own_weight(module)}
         found = tuple(
             name for name, module in linears.items() if module.weight.dtype == torch.float32 and name[-1] != ":"
         )
