@@ -82,12 +82,9 @@ def test_it_is_for_what_a_treatment_has_compiled_on_a_cuda_device():
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
-@pytest.mark.parametrize(
-    ("dose", "midst", "graphs"),
-    [(WHOLE, False, 2), (REGIONS, True, 2), (WHOLE, True, 1)],
-    ids=["forward and backward", "of blocks", "cut in two, torch replays no backward of the first"],
-)
-def test_on_a_gpu_graphs_are_launched_and_compute_the_same(dose, midst, graphs):
+@pytest.mark.parametrize("dose", [WHOLE, REGIONS], ids=lambda dose: dose.treatment.name)
+@pytest.mark.parametrize("midst", [True, False], ids=["read in the midst", "read in the end"])
+def test_on_a_gpu_graphs_are_launched_and_compute_the_same(dose, midst):
     torch.compiler.reset()
     found = reading("cuda", midst=midst)
     known, before = truth(found), (bits(found), flags(found))
@@ -100,6 +97,6 @@ def test_on_a_gpu_graphs_are_launched_and_compute_the_same(dose, midst, graphs):
             found.run()
             torch.cuda.synchronize()
     assert checked.passed, checked
-    assert sum("cudaGraphLaunch" in event.name for event in profile.events()) >= graphs
+    assert any("cudaGraphLaunch" in event.name for event in profile.events())
     turn.to_before()
     assert (bits(found), flags(found)) == before
