@@ -44,13 +44,16 @@ class ChannelsLast:
         return found
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
-        """As much faster as convolutions and poolings are alone, in the other layout."""
+        """As much faster as convolutions and poolings are alone, in the other layout: what the ones gain the others may
+        lose.
+        """
         subject, trains = chart.subject, chart.trains
         took_s = sum(one.seconds for one in chart.kernels(_convolves))
         gained = _gained(seconds_by_layout(convolutions(subject, sites, trains=trains), subject.device), LIKELY)
         pooled = _gained(seconds_by_layout(poolings(subject, trains=trains), subject.device), 0.0)
         pooled_s = pooled * sum(one.seconds for one in chart.kernels(_pools))
-        return chart.forecast(device_s=gained * took_s + pooled_s, most_device_s=max(gained, MOST) * took_s + pooled_s)
+        likely_s, most_s = (max(0.0, share * took_s + pooled_s) for share in (gained, max(gained, MOST)))
+        return chart.forecast(device_s=likely_s, most_device_s=most_s)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         """Weights, and what an optimizer keeps of them: a fused one asks for one layout. Not the images: a convolution
@@ -123,8 +126,8 @@ def _is_convolution(module: object) -> bool:
 
 
 def _gained(by_layout: tuple[float, float] | None, unless: float) -> float:
-    """Of their time, if they could be timed alone."""
-    return unless if by_layout is None else max(0.0, 1 - by_layout[1] / by_layout[0])
+    """Of their time, if they could be timed alone; less than nothing where they take longer."""
+    return unless if by_layout is None else 1 - by_layout[1] / by_layout[0]
 
 
 def _pools(op: Op) -> bool:
