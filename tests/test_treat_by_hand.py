@@ -1,6 +1,7 @@
 """What is printed for doing the same by hand: it runs, computes the same, and does something."""
 
 import re
+from copy import deepcopy
 from functools import partial
 
 import pytest
@@ -233,6 +234,9 @@ def test_what_is_made_of_torchs_own_modules_alone_is_compiled_by_hand_too(sites)
     done(written_out(Dose(TREATMENTS["compile-regions"], sites), found), found)
     torch.testing.assert_close(found.run(), right)
     assert compiler_events.since(start) is not None
+    other = deepcopy(found.module("model:"))
+    torch.nn.init.zeros_(other[0][0].weight)
+    assert not other(found.inputs[0]).allclose(right), "a copy computes with its own weights"
 
 
 def test_moments_of_an_optimizer_lie_as_its_weights_do():

@@ -989,6 +989,36 @@ def test_and_autocast_by_what_it_would_be_without():
     assert not torch.is_autocast_enabled("cpu")
 
 
+def test_where_autocast_is_on_it_is_on_afterwards():
+    """Also where the step leaves it for a while, as rotary embeddings do."""
+    layer, x = torch.nn.Linear(64, 64), torch.randn(16, 64)
+    in_fp32 = without_fp64(layer, x)
+
+    def step():
+        with torch.autocast("cpu", enabled=False):
+            first = in_fp32()
+        return first + in_fp32()
+
+    found = subject_of(lambda: step)
+    found.inputs = []
+    with torch.autocast("cpu", torch.bfloat16):
+        (told,) = exact(found, INPUTS[:1], Watched({}, 1))
+        assert torch.is_autocast_enabled("cpu")
+        assert in_fp32().dtype is torch.bfloat16
+    assert told["result0"].values.equal(2 * layer(x).detach().double().flatten())
+
+
+def test_a_shake_writes_nowhere_that_anybody_else_reads():
+    x = torch.randn(3)
+    found = subject_of(lambda: lambda: x.expand(2, 3) * 2)
+    twin = x.detach()
+    before = twin.clone()
+    with preserved(found.origin):
+        widen(found, torch.float32, shake=1)
+        assert not x.equal(before)
+        assert twin.equal(before)
+
+
 def test_an_idle_optimizer_still_asks_for_the_loss():
     layer, x = torch.nn.Linear(4, 1), torch.randn(8, 4)
     optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=2)

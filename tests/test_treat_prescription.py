@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial, partialmethod, wraps
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,10 @@ from gobrrr import schema
 from gobrrr.errors import BadInput, UsageError
 from gobrrr.integrations.applying import applying
 from gobrrr.machine import identify
-from gobrrr.treat.code import digest_of
+from gobrrr.treat.code import differ, digest_of
 from gobrrr.treat.outcome import PrescribedDose, Prescription
 from gobrrr.treat.prescription import fingerprint_of
+from gobrrr.treat.subject import subject_of
 from running import SCRIPTS
 from treating import training
 
@@ -92,18 +95,57 @@ class Reworded(Plain):
         return self.norm(self.conv(x))
 
 
-def named_plain(kind):
-    """As if its author had changed it: the class has its name still."""
-    kind.__name__ = "Plain"
-    return kind().eval()
-
-
 def test_a_model_that_computes_otherwise_by_now_is_another_however_alike_its_parameters():
     folded = PrescribedDose("conv-bn-fold", ("model:conv", "model:norm"))
     rx = replace(prescription(Plain(), folded), code=digest_of([Plain()]))
     with pytest.raises(BadInput, match=r"forward.* was another"):
-        gobrrr.apply(rx, named_plain(Residual))
-    gobrrr.apply(rx, named_plain(Reworded)).undo()
+        gobrrr.apply(rx, Residual().eval())
+    gobrrr.apply(rx, Reworded().eval()).undo()
+
+
+def test_a_loss_that_the_step_holds_is_no_part_of_the_models_code():
+    model, loss = Plain(), torch.nn.CrossEntropyLoss()
+    found = subject_of(lambda: lambda: loss(model(torch.randn(2, 4, 8, 8)), torch.randn(2, 4, 8, 8)))
+    assert len(found.models) == 2
+    assert digest_of(found.models.values()) == digest_of([model])
+
+
+class Partial(Plain):
+    forward = partialmethod(Plain.forward)
+
+
+class Each(Plain):
+    def forward(self, x):
+        return sum(self._normed(one[None]) for one in x)
+
+
+class EachResidual(Each):
+    _normed = Residual._normed
+
+
+class Wrapped(Plain):
+    @wraps(partial(print))
+    def forward(self, x):
+        return x
+
+
+def test_what_a_forward_calls_in_the_end_or_within_another_function_is_its_code():
+    assert digest_of([Partial()]) == digest_of([Plain()])
+    assert differ(digest_of([Each()]), digest_of([EachResidual()]))
+    assert differ(digest_of([Each()]), digest_of([Plain()]))
+    assert digest_of([Wrapped()]) is None, "a partial, which has no code of its own"
+
+
+def test_what_was_traced_is_the_same_when_it_is_copied():
+    traced = torch.fx.symbolic_trace(Plain())
+    assert digest_of([deepcopy(traced)]) == digest_of([traced])
+    assert differ(digest_of([torch.fx.symbolic_trace(Residual())]), digest_of([traced]))
+
+
+def test_code_that_another_python_has_read_is_not_compared():
+    assert not differ("3.11 one", "3.12 other")
+    assert not differ(None, "3.11 one")
+    assert differ("3.11 one", "3.11 other")
 
 
 def test_code_that_cannot_be_read_is_no_other_code():
@@ -115,16 +157,15 @@ def test_code_that_cannot_be_read_is_no_other_code():
 
 
 @pytest.mark.parametrize("sites", [(), ("abc",), ("-1",)])
-def test_a_damaged_site_is_told_and_a_script_runs_on(tmp_path, sites):
+def test_a_damaged_site_is_told_and_a_script_runs_on(sites):
     made = training()
     rx = prescription(made.model, PrescribedDose("fused-optimizer", sites))
     with pytest.raises(BadInput, match="damaged"):
         gobrrr.apply(rx, made.model, made.optimizer)
-    schema.write(rx, tmp_path / "rx.json")
     said = []
     with applying(rx, said.append):
         made.step()
-    assert not sites or "runs on untreated" in said[0]
+    assert "runs on untreated" in said[0]
 
 
 @pytest.mark.parametrize("what", [3, {"model": "x"}])

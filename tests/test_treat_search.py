@@ -255,7 +255,10 @@ class Restless(Ward):
 
 @pytest.mark.parametrize(
     ("words", "reason"),
-    [(map(str, count()), "compiled again while it was timed"), (chain(repeat("one", 20), repeat("two")), None)],
+    [
+        (map(str, count()), "something was compiled again while it was timed"),
+        (chain(repeat("one", 20), repeat("two")), None),
+    ],
     ids=["in every step", "once, in its first race"],
 )
 def test_what_is_compiled_while_it_is_timed_is_raced_again_and_refused_if_that_has_no_end(words, reason):
@@ -268,6 +271,19 @@ def test_what_is_compiled_while_it_is_timed_is_raced_again_and_refused_if_that_h
     assert any("racing again" in one for one in said)
     assert bool(search.kept) == (reason is None)
     assert reason is None or search.lost["restless"].trial.reason.startswith(reason)
+    assert reason is None or not search.lost["restless"].trial.is_sound, "and has no speed to be told"
+
+
+def test_what_is_compiled_in_the_last_race_is_told():
+    torch.compiler.reset()
+    read = torch.compile(lambda x, word: x * len(word), backend="eager")
+    ward = Restless(factors={"restless": 0.5}, words=repeat("one"), read=read)
+    with patient_compiler():
+        search = searched(ward, made(ward, "restless"))
+        assert not search.warnings
+        ward.words = map(str, count())
+        _final(search.bench, search, exam(step_s=1.0, host_s=0.5))
+    assert "in the last race something was compiled again" in search.warnings[0]
 
 
 @pytest.mark.parametrize(

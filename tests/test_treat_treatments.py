@@ -416,6 +416,14 @@ def test_what_is_made_of_torchs_own_modules_alone_is_compiled_too(name, sites):
     assert verified(found, known, found.plan).passed
 
 
+def test_blocks_beside_which_some_are_scripts_are_compiled():
+    model = torch.nn.Sequential(*(torch.jit.trace(torch.nn.Linear(4, 4), torch.ones(1, 4)) for _ in range(2)))
+    found = subject(Workload(model.eval(), torch.randn(4, 4)))
+    known = truth(found)
+    found.become((Dose(TREATMENTS["compile-regions"], ("model:0", "model:1")),))
+    assert verified(found, known, found.plan).passed
+
+
 def test_what_is_cast_with_channels_last_is_cast_when_that_is_undone():
     made = images()
     found = subject(made)
@@ -463,6 +471,8 @@ def test_where_a_hook_stands_between_nothing_is_folded(place):
     with pytest.raises(Unfit, match="hook"):
         found.become((Dose(TREATMENTS["conv-bn-fold"], sites),))
     assert not found.plan
+    with pytest.raises(Unfit, match="no batch normalization"):
+        TREATMENTS["conv-bn-fold"].kind.sites(SimpleNamespace(trains=False, subject=found))
 
 
 def test_weights_that_are_computed_in_each_step_are_no_sites_and_the_others_are():

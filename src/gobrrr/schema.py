@@ -11,6 +11,7 @@ as all else, so that there is one set of rules and one wording of errors.
 import gzip
 import json
 import math
+import os
 import types
 import zlib
 from collections.abc import Mapping, Sequence
@@ -81,7 +82,7 @@ def write_whole(data: bytes, path: Path) -> None:
         if path.exists() and not path.is_file():  # a pipe, or a device: to be written into, not to be replaced
             path.write_bytes(data)
             return
-        target = path.resolve()  # nor is a link
+        target = Path(os.path.realpath(path))  # nor is a link
         beside = target.parent / f".{target.name}.{uuid4().hex[:8]}"
         target.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -60,12 +60,14 @@ def command(
     found = _treated(target, types, units.parse_seconds(budget))
     from gobrrr.report.treat import render
 
-    page = partial(render, found, _following(found, target, types, keep))
+    written = None
     try:
         if keep is not None:
             schema.write(found.prescription, keep)
             say(f"wrote {keep}")
+            written = keep
     finally:
+        page = partial(render, found, _following(found, target, types, written))
         answer("treatment", found, found, page, outputs=outputs, as_json=as_json)
 
 

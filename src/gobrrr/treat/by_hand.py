@@ -26,6 +26,15 @@ def written_out(dose: Dose, subject: Subject) -> str:
     return f"# {dose.treatment.name}{_meaning(code, subject)}\n{code}".strip()
 
 
+PASSED_OVER = """\
+def seen(module):  # torch's own, which .compile() passes over
+    call = module._call_impl
+    return torch.compile(lambda *args, **kwargs: call(*args, **kwargs), options=options)
+
+
+"""
+
+
 def optimizer_name(place: int) -> str:
     """As models are named."""
     return f"optimizer{place or ''}"
@@ -60,12 +69,12 @@ def _compiled(subject: Subject, sites: tuple[str, ...]) -> str:
         kept = [f"{name}.step = torch.compiler.disable({name}.step)  # schedulers first" for name in names]
         return "\n".join([*kept, "step = torch.compile(step, options=options)"])
     modules = [module for site in sites if ":" in site for module in subject.modules_at(site)]
-    own = any(map(is_torchs_own, modules))  # which `compile` would pass over
-    code = "{0}.forward = torch.compile({0}.forward, options=options)" if own else "{0}.compile(options=options)"
+    own = any(map(is_torchs_own, modules))
+    first, code = (PASSED_OVER, "{0}._compiled_call_impl = seen({0})") if own else ("", "{0}.compile(options=options)")
     if not path:
-        return code.format(root)
+        return first + code.format(root)
     each = code.format("module")
-    return f"for name in {listed(map(_paths, sites))}:\n    module = {root}.get_submodule(name)\n    {each}"
+    return f"{first}for name in {listed(map(_paths, sites))}:\n    module = {root}.get_submodule(name)\n    {each}"
 
 
 def _paths(site: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from shapes alone, so that what eager decided holds for every input of these sha
 noted in their order, and in the traced graph each call with a mask that eager had not gets eager's arguments.
 """
 
+import inspect
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -144,7 +145,8 @@ def is_torchs_own(module: "torch.nn.Module") -> bool:
     """Dynamo passes over these where they are called from outside, and over all that a Sequential holds: nothing would
     be compiled, and nobody told. Others it looks into by themselves, and leaves their hooks to Python.
     """
-    return str(type(module).forward.__module__).partition(".")[0] == "torch"
+    forward = inspect.getattr_static(type(module), "forward", None)
+    return str(getattr(forward, "__module__", "")).partition(".")[0] == "torch"
 
 
 def compiled_step(subject: Subject, backend: Callable[..., Any]) -> Iterator[Edit]:

@@ -12,6 +12,7 @@ from gobrrr.timing.state.generators import seeds
 from gobrrr.timing.state.reach import is_wrapper, reached
 from gobrrr.treat.numerics import Observation, Seen
 from gobrrr.treat.places import Place, bound, rebound
+from gobrrr.treat.precision import fp32_products
 from gobrrr.treat.reference import widen, without_autocast
 from gobrrr.treat.samples import dense, flat, plain, sample, seen
 from gobrrr.treat.stillness import idle_optimizers
@@ -286,6 +287,7 @@ def exact(
         widen(subject, torch.float64, shake)
         return look()
     with suppress(Exception), preserved(subject.origin), without_autocast() as narrowed:
+        fp32_products("highest", "ieee").swap()  # which is put back with all else
         is_wider = widen(subject, torch.float32, shake)
         found = look()
         return found if is_wider or narrowed else None

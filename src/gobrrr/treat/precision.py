@@ -1,7 +1,8 @@
-"""What another precision can gain, from an Exam."""
+"""What another precision can gain, from an Exam; and how products of fp32 are computed."""
 
 from gobrrr import units
 from gobrrr.treat.chart import Chart
+from gobrrr.treat.edit import Edit
 from gobrrr.treat.treatment import Forecast, Unfit
 from gobrrr.work.op import Op, OpClass
 
@@ -37,3 +38,15 @@ def _gain(chart: Chart, mode: str) -> float:
 
 def _multiplies_fp32(op: Op) -> bool:
     return op.cls is OpClass.CONTRACTION and op.work is not None and "fp32" in op.work.matrix
+
+
+def fp32_products(older: str, newer: str) -> Edit:
+    """By the older switch; where somebody used the newer setting it can no longer be read, and that is the one."""
+    import torch
+    from torch.backends.cuda import matmul
+
+    try:
+        torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return Edit(lambda: matmul.fp32_precision, lambda new: setattr(matmul, "fp32_precision", new), newer)
+    return Edit(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, older)

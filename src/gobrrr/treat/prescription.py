@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.errors import BadInput, GobrrrError, UsageError
 from gobrrr.timing.state import preserved
-from gobrrr.treat.code import digest_of
+from gobrrr.treat.code import differ, digest_of
 from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.inference import guarded, make_room, optimized, refuse_training
 from gobrrr.treat.outcome import Kept, PrescribedDose, Prescription, Treated, prescription_in
@@ -223,8 +223,7 @@ def refuse_others(prescription: Prescription, subject: Subject) -> None:
             )
         if was != here:
             raise BadInput(f"the prescription is for another {what} ({was}, here {here}): run gobrrr treat again")
-    code = digest_of(subject.models.values())
-    if None not in (prescription.code, code) and prescription.code != code:
+    if differ(prescription.code, digest_of(subject.models.values())):
         raise BadInput(
             "the model's forward, or one of a part of it, was another when it was treated: run gobrrr treat again"
         )

@@ -52,19 +52,24 @@ def without_autocast() -> Iterator[list[Any]]:
     """Nobody who asks for it gets it, and all who do are noted. It passes over fp64, and would undo fp32."""
     import torch
 
-    asked: list[Any] = []
     switch: Any = torch.set_autocast_enabled
+    on = [device for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)]
+    asked: list[Any] = [*on]
 
     def stays_off(*device_and_whether: Any) -> None:
         *device, wanted = device_and_whether
-        asked.extend(device if wanted else ())
+        asked.extend([device] if wanted else ())
         switch(*device, False)  # noqa: FBT003 (torch's own)
 
     edits = swap_on([attribute(torch, "set_autocast_enabled", stays_off)])
     try:
+        for device in on:
+            switch(device, False)  # noqa: FBT003
         yield asked
     finally:
         swap_off(edits)
+        for device in on:
+            switch(device, True)  # noqa: FBT003
 
 
 def _memory(tensor: "torch.Tensor") -> object:
@@ -86,7 +91,7 @@ def _stretch(tensor: "torch.Tensor", begin: int, end: int) -> "torch.Tensor":
 def _widened(tensor: "torch.Tensor", wide: "torch.dtype", shake: int | None, number: int) -> "torch.Tensor":
     import torch
 
-    found = tensor.to(wide)
+    found = tensor.to(wide, copy=shake is not None)
     if shake is not None:
         rounding = (SHAKE if tensor.itemsize > 2 else SHAKE_HALF) * torch.finfo(tensor.dtype).eps
         generator = torch.Generator(tensor.device).manual_seed(shake * MANY + number)

@@ -32,7 +32,7 @@ from gobrrr.treat.rehearsal import rehearsals
 from gobrrr.treat.search import Attempt, Search
 from gobrrr.treat.subject import Subject, Turn, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Plan
-from gobrrr.treat.trial import RIVAL_FASTER, Bench, Say, raced, said_by
+from gobrrr.treat.trial import RIVAL_FASTER, Bench, Say, compiled_meanwhile, raced, said_by
 from gobrrr.treat.verify import truth
 from gobrrr.workload import blamed, stdout_spared, warned_once
 
@@ -75,6 +75,7 @@ def treat(
     if not budget_s >= 0:
         raise UsageError(f"no search can end after {budget_s:g} seconds")
     subject = subject_of(factory)
+    code = digest_of(subject.models.values())  # before somebody writes into its files
     clock = clock or DeviceClock(subject.device)
     effort = effort or (CPU_STEP_EFFORT if subject.device == "cpu" else CUDA_STEP_EFFORT)
     began_s, found, outer = clock.now_s(), None, sys.exception()
@@ -99,7 +100,6 @@ def treat(
             bench = Bench(subject, clock, effort, known, rehearse, floors, ours.device_bytes, began_s + budget_s, say)
             again = partial(_examined, subject, looked)
             search = Search(bench, exam, again, tuple(TREATMENTS.values()), allowed, warnings=_unused(asked - allowed))
-            code = digest_of(subject.models.values())
             came = Admission(exam, peak_bytes(subject, ours.device_bytes), fingerprint_of(subject.models), code)
             stack.callback(subject.end)
             with suppress(KeyboardInterrupt):
@@ -169,6 +169,7 @@ def _final(bench: Bench, search: Search, exam: Exam) -> Final:
     try:
         with preserved(subject.origin):
             ran = raced(bench, Turn(subject, keep=0, before=[], after=list(subject.courses)))
+            search.warnings += [f"in the last race {compiled_meanwhile(ran)}"] if ran.recompiles else []
             return Final(plan, ran.before, ran.after, ran.comparison)
     except KeyboardInterrupt:
         return _not_raced(search, exam, plan)

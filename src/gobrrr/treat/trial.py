@@ -52,7 +52,8 @@ class Trial:
     @property
     def is_sound(self) -> bool:
         """It ran, and nothing but its time may speak against it."""
-        return self.race is not None and (self.numerics is None or self.numerics.passed)
+        timed = self.race is not None and not self.race.recompiles
+        return timed and (self.numerics is None or self.numerics.passed)
 
     @property
     def comparison(self) -> Comparison | None:
@@ -120,9 +121,6 @@ def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], ready_
     bench.say("  racing")
     with preserved(subject.origin):
         ran = raced(bench, turn, clear=CLEAR)
-        if ran.recompiles:
-            bench.say(f"  racing again: something was compiled meanwhile ({ran.recompiles[0]})")
-            ran = raced(bench, turn, clear=CLEAR)
         reason = _why_not(ran, bench.floors.violated_s(plan, ran.step_s), rival)
         if reason == NO_FASTER and _launches_the_same(subject, turn):
             reason = f"{NO_FASTER}: the same kernels run"
@@ -153,11 +151,25 @@ def _first_step_s(bench: Bench) -> float:
 
 
 def raced(bench: Bench, turn: Turn, clear: float = 0.0) -> Race:
-    """The subject as it is treated now, and however the race ends is treated again, against what it was before."""
+    """The subject as it is treated now, and however the race ends is treated again, against what it was before. Once
+    more where something was compiled meanwhile.
+    """
+    ran = _raced(bench, turn, clear)
+    if not ran.recompiles:
+        return ran
+    bench.say(f"  racing again: {compiled_meanwhile(ran)}")
+    return _raced(bench, turn, clear)
+
+
+def _raced(bench: Bench, turn: Turn, clear: float) -> Race:
     try:
         return race(bench.subject.run, bench.clock, bench.effort, turn.to_before, turn.to_after, clear=clear)
     finally:
         turn.to_after()
+
+
+def compiled_meanwhile(ran: Race) -> str:
+    return f"something was compiled again while it was timed ({ran.recompiles[0]})"
 
 
 def _why_not(ran: Race, floor_s: float | None, rival: float) -> str | None:
@@ -169,7 +181,7 @@ def _why_not(ran: Race, floor_s: float | None, rival: float) -> str | None:
             "work was skipped, or the clock is wrong"
         )
     if ran.recompiles:
-        return f"compiled again while it was timed, {len(ran.recompiles)} times: {ran.recompiles[0]}"
+        return compiled_meanwhile(ran)
     if ran.is_won:
         return None if won > rival else f"{RIVAL_FASTER}; its numbers were not checked"
     if ran.is_open:

@@ -52,11 +52,18 @@ class ConvBnFold:
 
         for names in _in_pairs(sites):
             conv, norm = map(subject.module, names)
-            if conv._forward_hooks or norm._forward_pre_hooks:  # noqa: SLF001
+            if _hooked(conv) or _hooked(norm):
                 raise Unfit(f"a hook stands between {names[0]} and {names[1]}")
             fused = fuse_conv_bn_eval(conv, norm)  # type: ignore[type-var, arg-type]
             yield attribute(conv, "forward", InPlace(fused.requires_grad_(requires_grad=False)))
             yield attribute(norm, "forward", _as_it_is)
+
+
+def _hooked(module: Any) -> bool:
+    """Somebody sees, and may change, what goes from the one to the other."""
+    from torch.nn import Conv2d
+
+    return bool(module._forward_hooks if isinstance(module, Conv2d) else module._forward_pre_hooks)  # noqa: SLF001
 
 
 def _in_pairs(names: Sequence[str]) -> Iterable[tuple[str, str]]:
@@ -95,9 +102,11 @@ def folding_pairs(subject: Subject) -> list[tuple[str, str]]:
 
     hooks = []
     for name, module in subject.modules():
-        if isinstance(module, Conv2d) and not module.training and has_own_weight(module):
+        if isinstance(module, Conv2d) and not module.training and has_own_weight(module) and not _hooked(module):
             hooks.append(module.register_forward_hook(convolved(name)))
-        elif isinstance(module, BatchNorm2d) and not module.training and module.track_running_stats:
+        elif (
+            isinstance(module, BatchNorm2d) and not (module.training or _hooked(module)) and module.track_running_stats
+        ):
             hooks.append(module.register_forward_pre_hook(normalizing(name)))
     try:
         with preserved(subject.origin):

@@ -5,7 +5,7 @@ from functools import partial
 
 from gobrrr.treat.chart import Chart
 from gobrrr.treat.edit import Edit, held_by_all
-from gobrrr.treat.precision import faster_products
+from gobrrr.treat.precision import faster_products, fp32_products
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Numerics, Stage, Unfit, treatment
 
@@ -35,15 +35,3 @@ class TF32:
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         del subject, sites
         yield held_by_all("fp32 products", partial(fp32_products, "high", "tf32"))
-
-
-def fp32_products(older: str, newer: str) -> Edit:
-    """By the older switch; where somebody used the newer setting it can no longer be read, and that is the one."""
-    import torch
-    from torch.backends.cuda import matmul
-
-    try:
-        torch.get_float32_matmul_precision()
-    except RuntimeError:
-        return Edit(lambda: matmul.fp32_precision, lambda new: setattr(matmul, "fp32_precision", new), newer)
-    return Edit(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, older)
