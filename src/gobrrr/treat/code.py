@@ -78,8 +78,8 @@ def _parsed(method: Any) -> ast.Module | None:
         return None
     try:
         source = inspect.getsource(method)
-        tree = ast.parse(f"if True:\n{source}" if source[0].isspace() else source)
-    except (OSError, TypeError, SyntaxError):
+        tree = ast.parse(f"if True:\n{source}" if source[:1].isspace() else source)
+    except (OSError, TypeError, ValueError, SyntaxError):
         return None
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and ast.get_docstring(node, clean=False) is not None:
