@@ -150,6 +150,13 @@ def test_fusing_bert_and_gpt2_is_promised_what_it_gained_where_the_host_was_out_
     assert gpt2_s == pytest.approx(26.6e-3, rel=0.15)
 
 
+def test_compiling_the_patient_is_promised_most_of_what_it_gained_and_its_bound_is_one():
+    """65.9 → 12.9 ms: in bf16, with its optimizer fused and its products padded, attention still spelled out."""
+    found = forecast("compile", "everything_padded")
+    assert found.speedup == pytest.approx(65.9 / 12.9, rel=0.3)
+    assert found.low < 65.9 / 12.9 < found.high
+
+
 def test_what_follows_a_product_is_a_kernel_of_its_own_for_a_compiler_and_free_at_best():
     likely_s, most_s = known("bert_large").fusable_s(is_compiled)
     assert likely_s < 0.8 * most_s

@@ -104,13 +104,27 @@ class Chart:
         """Device seconds to be gained in kernels that multiply nothing and do an op inside, and at the most.
 
         A compiler leaves products to the library: what would follow one in the same kernel is a kernel of its own,
-        which takes as long as any does and reads what the product has written. At most it would take nothing.
+        which takes as long as any does and reads what the product has written. At most it would take nothing, and what
+        is attention, spelled out, no more than one call of it.
         """
         took_s = sum(one.seconds for one in self.kernels(inside) if one.cls is not OpClass.CONTRACTION)
         groups = self.fused_groups(inside)
         generated = [seconds for one in groups if (seconds := self._generated_s(one)) is not None]
         plain = [one.seconds or 0.0 for one in groups if not self._products(one)]
-        return max(0.0, took_s - sum(generated)), max(0.0, took_s - sum(plain))
+        attending_s = sum(map(self._above_one_call_s, groups))
+        return max(0.0, took_s - sum(generated)), max(0.0, took_s - sum(plain)) + attending_s
+
+    def _above_one_call_s(self, one: GroupFloor) -> float:
+        """Of products with something between them, which is attention: what they take above the floor of all of it."""
+        if len(self._products(one)) < 2:
+            return 0.0
+        ops = set(one.group.ops)
+        took_s = sum(
+            each.seconds
+            for each in self.case.kernels
+            if each.cls is OpClass.CONTRACTION and not ops.isdisjoint(each.kernel.fused_from or ())
+        )
+        return max(0.0, took_s - (one.seconds or 0.0))
 
     def fused_groups(self, inside: Callable[[Op], bool]) -> list[GroupFloor]:
         """Of the fused floor, those that begin inside."""
