@@ -97,6 +97,7 @@ def test_on_a_gpu_graphs_are_launched_and_compute_the_same(dose, midst):
             found.run()
             torch.cuda.synchronize()
     assert checked.passed, checked
-    assert any("cudaGraphLaunch" in event.name for event in profile.events())
     turn.to_before()
     assert (bits(found), flags(found)) == before
+    launched = [event.name for event in profile.events() if "cudaGraphLaunch" in event.name]
+    assert len(launched) >= 2, "forward and backward"
