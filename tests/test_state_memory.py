@@ -94,6 +94,22 @@ def test_what_a_side_stream_still_writes_is_waited_for():
 
 
 @pytest.mark.gpu
+def test_no_stream_writes_or_reads_before_the_copies_are_made():
+    weights, stream = torch.zeros(1 << 30, device="cuda"), torch.cuda.Stream()
+
+    def step() -> None:
+        with torch.cuda.stream(stream):
+            weights[-1:].add_(1)
+
+    step()
+    torch.cuda.synchronize()
+    with preserved(step):
+        step()  # takes microseconds, where the copy before it takes milliseconds
+    with torch.cuda.stream(stream):
+        assert weights[-1].item() == 1
+
+
+@pytest.mark.gpu
 def test_what_a_graph_writes_comes_back_and_its_hidden_tensors_are_named():
     weights, graph = torch.zeros(8, device="cuda"), torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -1,7 +1,8 @@
 """Tensors: their contents first, then what each of them points to."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,9 +33,8 @@ class Tensors:
     def put_back(self) -> None:
         import torch
 
-        _synchronize(copy.stretch for copy in self.copies)
         contents: tuple[Copy | _Other, ...] = (*self.copies, *self.others)
-        with torch.no_grad():
+        with torch.no_grad(), _alone(copy.stretch for copy in self.copies):
             for content in contents:
                 content.put_back()
             for handle in self.handles:
@@ -61,8 +61,7 @@ def _remembered(device: "torch.device", tensors: list["torch.Tensor"]) -> Tensor
     if any(map(is_lazy, tensors)):
         raise UsageError("the model has parameters without a shape yet: run it once before")
     in_storages = stretches(tensor for tensor in tensors if _is_plain(tensor))
-    _synchronize(in_storages)
-    with torch.no_grad():
+    with torch.no_grad(), _alone(in_storages):
         return Tensors(
             tuple(copied(in_storages, device)),
             tuple(_Other(tensor, tensor.detach().clone()) for tensor in tensors if _is_other(tensor)),
@@ -133,9 +132,16 @@ def _is_strided(tensor: "torch.Tensor") -> bool:
     return tensor.layout is torch.strided and not tensor.is_nested
 
 
-def _synchronize(stretches: Iterable[Stretch]) -> None:
-    """No kernel of any stream may still write while bytes are copied."""
+@contextmanager
+def _alone(stretches: Iterable[Stretch]) -> Iterator[None]:
+    """While bytes are copied no kernel of any stream may still write them, nor begin to: a step may have streams of its
+    own, which do not wait for ours.
+    """
     import torch
 
-    for device in {stretch.storage.device for stretch in stretches} - {torch.device("cpu")}:
+    devices = {stretch.storage.device for stretch in stretches} - {torch.device("cpu")}
+    for device in devices:
+        torch.accelerator.synchronize(device)
+    yield
+    for device in devices:
         torch.accelerator.synchronize(device)
