@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.treat.chart import Chart
+from gobrrr.diagnose.attribute import Attributed
+from gobrrr.treat.chart import REACHED, Chart
 from gobrrr.treat.edit import Edit, attribute
+from gobrrr.treat.fusing import compiled_here
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
+from gobrrr.work.lineage import is_generated
 
 if TYPE_CHECKING:
     import torch
@@ -56,14 +59,32 @@ class PaddedProducts:
         return found
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
-        del sites
+        """Of products; and where a compiler has padded these by itself, of all else that goes over their rows."""
         most_s = chart.device_s_of("B302")
-        return chart.forecast(device_s=LIKELY * most_s, most_device_s=most_s)
+        sizes = {int(chart.subject.module(site).out_features) for site in sites}  # type: ignore[arg-type]
+        around = [_gained_s(one, sizes) for one in chart.case.kernels] if compiled_here(chart.subject) else []
+        likely_s, more_s = (sum(column) for column in zip(*around, strict=True)) if around else (0.0, 0.0)
+        return chart.forecast(device_s=LIKELY * most_s + likely_s, most_device_s=most_s + more_s)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         for site in sites:
             module = subject.module(site)
             yield attribute(module, "forward", partial(padded_forward, module))
+
+
+def _gained_s(one: Attributed, sizes: set[int]) -> tuple[float, float]:
+    """In a generated kernel over rows of an odd size, what it takes above its floor; all of one that copies them for
+    the compiler's own padding. As a rule, and at the most.
+    """
+    if one.op is None or one.floor is None or not is_generated(one.op):
+        return 0.0, 0.0
+    read, written = ([ref.shape for ref in refs if ref.numel >= LARGE] for refs in (one.op.inputs, one.op.outputs))
+    padded = {size + -size % ALIGNED for size in sizes}
+    if any(shape[-1] in sizes for shape in read) and any(padded.intersection(shape) for shape in written):
+        return one.seconds, one.seconds
+    if not any(shape[-1] in sizes for shape in (*read, *written)):
+        return 0.0, 0.0
+    return max(0.0, one.seconds - one.floor.seconds / REACHED), max(0.0, one.seconds - one.floor.seconds)
 
 
 def is_odd(module: object) -> bool:
