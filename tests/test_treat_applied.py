@@ -686,6 +686,31 @@ def ran(folder: Path, rx, code: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
+def test_a_script_has_its_loss_compiled_too_and_need_not_show_it(tmp_path):
+    torch.manual_seed(0)
+    sites = PrescribedDose("compile", ("model:", "model1:", "cross_entropy"))
+    found = ran(
+        tmp_path,
+        replace(prescription(nn.Linear(16, 24), sites, trains=True), models=1),
+        """
+        import torch
+        from torch._dynamo.utils import counters
+
+        model, criterion = torch.nn.Linear(16, 24), torch.nn.CrossEntropyLoss()
+        x, right = torch.randn(8, 16), torch.randint(24, (8,))
+        with torch.no_grad():
+            eager = criterion(model(x), right)
+        for _ in range(2):
+            loss = criterion(model(x), right)
+            loss.backward()
+        torch.testing.assert_close(loss.detach(), eager)
+        print(counters["stats"]["unique_graphs"])
+        """,
+    )
+    assert found.stdout == "2\n", found.stderr
+    assert found.stderr.splitlines() == ["gobrrr: applied compile"]
+
+
 def test_the_model_that_is_trained_is_treated_and_not_its_teacher(tmp_path):
     found = ran(
         tmp_path,

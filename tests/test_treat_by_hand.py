@@ -41,11 +41,13 @@ TERMINAL = 78
 def _put_back():
     """What a snippet changes for the whole process."""
     limit, precision = torch._dynamo.config.recompile_limit, torch.get_float32_matmul_precision()
+    loss = torch.nn.functional.cross_entropy
     torch.compiler.reset()
     counters.clear()
     yield
     torch._dynamo.config.recompile_limit = limit
     torch.set_float32_matmul_precision(precision)
+    torch.nn.functional.cross_entropy = loss
 
 
 def named(found: Subject) -> dict[str, object]:
@@ -103,6 +105,7 @@ DID = {
     "fused-optimizer": is_fused,
     "compiled-optimizer": is_compiled,
     "compile": is_compiled,
+    "compile-loss": is_compiled,
     "compile-regions": has_compiled_blocks,
     "compile-tuned": lambda names: is_compiled(names) and "forward" in vars(names["model"][1]),
     "no-grad": lambda names: not names["step"]().requires_grad,
@@ -132,12 +135,43 @@ def test_by_hand_the_step_computes_the_same_in_another_way(case):
     assert DID[case.treatment](names)
 
 
+class TwiceLosing(torch.nn.Module):
+    """Has a loss of its own, and leaves another to who calls it."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(16, 24)
+
+    def forward(self, x, right):
+        logits = self.head(x)
+        return logits, torch.nn.functional.cross_entropy(logits, right)
+
+
+def losing_twice():
+    torch.manual_seed(0)
+    model, x, right = TwiceLosing(), torch.randn(8, 16), torch.randint(24, (8,))
+
+    def step():
+        logits, loss = model(x, right)
+        (loss + torch.nn.functional.cross_entropy(2 * logits, right)).backward()
+        return model.head.weight.grad.clone()
+
+    return step
+
+
+def test_by_hand_losses_in_what_is_compiled_and_beside_it_are_the_same():
+    twin, found = subject(losing_twice()), subject(losing_twice())
+    done(written_out(Dose(TREATMENTS["compile"], ("model:", "cross_entropy")), found), found)
+    torch.testing.assert_close(found.step(), twin.step())
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.treatment)
 def test_in_force_or_not_the_same_is_printed(case):
     found = subject(case.make())
     before = written_out(dose(case), found)
-    found.become((dose(case),))
+    turn = found.become((dose(case),))
     assert written_out(dose(case), found) == before
+    turn.to_before()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.treatment)

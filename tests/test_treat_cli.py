@@ -182,6 +182,13 @@ def test_a_prescription_is_for_the_model_as_it_came(monkeypatch):
     assert found.prescription.model == fingerprint_of({"model": made.model})
 
 
+def test_a_loss_is_no_model_that_a_prescription_would_ask_for(monkeypatch):
+    monkeypatch.setattr(treating, "TREATMENTS", {})
+    made, loss, x = training(), torch.nn.MSELoss(), torch.randn(8, 16)
+    found = treat(lambda: lambda: loss(made.model(x), x[:, :4]), "made.py:up")
+    assert found.prescription.models == 1
+
+
 def test_a_type_that_nothing_is_treated_with_may_be_allowed_and_is_told(monkeypatch):
     monkeypatch.setattr(treating, "TREATMENTS", {"int8-dynamic": TREATMENTS["int8-dynamic"]})
     found = treat(inference, "made.py:up", allow=["int8", "fp8"])

@@ -9,7 +9,9 @@ import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CUDA_STEP_EFFORT
 from gobrrr.treat.compiling import patient_compiler
+from gobrrr.treat.cross_entropy import LOSS
 from gobrrr.treat.edit import Edit
+from gobrrr.treat.launched import launched
 from gobrrr.treat.memory import peak_bytes, private_pools
 from gobrrr.treat.subject import subject_of
 from gobrrr.treat.treating import treat
@@ -189,6 +191,56 @@ def test_what_only_a_gpu_takes_is_undone_to_the_bit_and_a_fault_leaves_the_subje
 
 def treated_as(found):
     return bits(found), flags(found), after_a_step(found), found.step
+
+
+def classifying():
+    """Under autocast, its loss beside the model."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(Block(64), Block(64), torch.nn.Linear(64, 1000)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    x, right = torch.randn(32, 64, device="cuda"), torch.randint(1000, (32,), device="cuda")
+
+    def step():
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(x), right)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        (Dose(TREATMENTS["compile-loss"], (LOSS,)),),
+        (Dose(TREATMENTS["compile-loss"], (LOSS,)), GRAPH),
+        (Dose(TREATMENTS["compile-regions"], ("model:0", "model:1", LOSS)), GRAPH),
+        (
+            Dose(TREATMENTS["compile-regions"], ("model:0", "model:1", LOSS)),
+            Dose(TREATMENTS["reduce-overhead"], ("step",)),
+        ),
+    ],
+    ids=["alone", "alone, captured", "with blocks, captured", "with blocks that have graphs of their own"],
+)
+def test_a_loss_beside_the_model_is_generated_and_computes_the_same(plan):
+    torch.compiler.reset()
+    found = warm(classifying())
+    known = truth(found)
+    with preserved(found.origin):
+        eager = launched(found.run, found.device)
+    turn = found.become(plan)
+    with patient_compiler(), preserved(found.origin):
+        checked = verified(found, known, found.plan)
+        for _ in range(3):
+            found.run()
+        treated = launched(found.run, found.device)
+    turn.to_before()
+    assert checked.passed, checked
+    of_loss = [name for name in eager if "nll_loss" in name or "LogSoftMax" in name]
+    assert of_loss
+    assert not set(of_loss) & set(treated)
 
 
 def test_a_step_does_not_notice_that_it_is_captured():

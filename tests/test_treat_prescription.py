@@ -20,7 +20,7 @@ from gobrrr.treat.outcome import PrescribedDose, Prescription
 from gobrrr.treat.prescription import fingerprint_of
 from gobrrr.treat.subject import subject_of
 from running import SCRIPTS
-from treating import training
+from treating import classifying, training
 
 FUSED = PrescribedDose("fused-optimizer", ("0",))
 
@@ -166,6 +166,27 @@ def test_a_damaged_site_is_told_and_a_script_runs_on(sites):
     with applying(rx, said.append):
         made.step()
     assert "runs on untreated" in said[0]
+
+
+WITH_LOSS = PrescribedDose("compile-regions", ("model:0", "model:1", "model1:", "cross_entropy"))
+
+
+def test_a_loss_of_the_step_need_not_be_shown():
+    made, loss = classifying(), torch.nn.CrossEntropyLoss()
+    rx = replace(prescription(made.model, WITH_LOSS), models=1)
+    applied = gobrrr.apply(rx, made.model)
+    assert applied.plan[0].sites == ("model:0", "model:1", "cross_entropy")
+    applied.undo()
+    applied = gobrrr.apply(rx, [loss, made.model])
+    assert applied.plan[0].sites == WITH_LOSS.sites
+    applied.undo()
+
+
+def test_a_model_that_is_not_shown_is_missed():
+    made = classifying()
+    rx = replace(prescription(made.model, WITH_LOSS), models=2)
+    with pytest.raises(BadInput, match="model1"):
+        gobrrr.apply(rx, made.model)
 
 
 @pytest.mark.parametrize("what", [3, {"model": "x"}])

@@ -40,6 +40,16 @@ def training(dropout: float = 0.0, optimizer=torch.optim.AdamW, outputs: int = 4
     return Workload(model, torch.randn(8, 16), loss=lambda out: out.square().mean(), optimizer=made)
 
 
+def classifying(classes: int = 24) -> Workload:
+    """Its loss is torch's, and no part of its model."""
+    torch.manual_seed(0)
+    model, right = nn.Sequential(Block(), Block(), nn.Linear(16, classes)), torch.randint(classes, (8,))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    return Workload(
+        model, torch.randn(8, 16), loss=lambda out: nn.functional.cross_entropy(out, right), optimizer=optimizer
+    )
+
+
 class Signs(torch.optim.Optimizer):
     """One's own, parameter by parameter: it goes by the sign of what was usual."""
 

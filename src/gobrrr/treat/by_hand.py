@@ -8,6 +8,7 @@ from string import Template
 from typing import Any
 
 from gobrrr.treat.compiling import FOR_CPUS, FOR_GPUS, is_torchs_own
+from gobrrr.treat.cross_entropy import LOSS
 from gobrrr.treat.optimizers import COUNTS
 from gobrrr.treat.subject import AND, Subject
 from gobrrr.treat.treatment import Dose, Treatment
@@ -29,9 +30,31 @@ def written_out(dose: Dose, subject: Subject) -> str:
 PASSED_OVER = """\
 def seen(module):  # torch's own, which .compile() passes over
     call = module._call_impl
-    return torch.compile(lambda *args, **kwargs: call(*args, **kwargs), options=options)
+    called = lambda *args, **kwargs: call(*args, **kwargs)
+    return torch.compile(called, options=options)
 
 
+"""
+
+
+COMPILED_LOSS = """\
+from torch.nn import functional
+
+own = functional.cross_entropy
+compiled_loss = torch.compile(own, options=options)
+
+
+def cross_entropy(*args, **kwargs):
+    if torch.compiler.is_compiling():
+        return own(*args, **kwargs)
+    functional.cross_entropy = own  # for who compiles it
+    try:
+        return compiled_loss(*args, **kwargs)
+    finally:
+        functional.cross_entropy = cross_entropy
+
+
+functional.cross_entropy = cross_entropy
 """
 
 
@@ -41,10 +64,10 @@ def optimizer_name(place: int) -> str:
 
 
 def _by_owner(sites: Sequence[str]) -> list[tuple[str, ...]]:
-    """Of each model the sites in it, and each optimizer by itself."""
+    """Of each model the sites in it, and each optimizer by itself; a loss with the first of them."""
     owned: defaultdict[str, list[str]] = defaultdict(list)
     for site in sites:
-        owned[site.partition(":")[0]].append(site)
+        owned[next(iter(owned), site) if site == LOSS else site.partition(":")[0]].append(site)
     return [tuple(own) for own in owned.values()]
 
 
@@ -62,12 +85,20 @@ def _filled(treatment: Treatment, subject: Subject, sites: tuple[str, ...]) -> s
 
 
 def _compiled(subject: Subject, sites: tuple[str, ...]) -> str:
-    """The step, a model or its blocks, with `options`. Optimizers have kernels for all parameters at once already."""
-    root, _, path = sites[0].partition(":")
+    """The step, a model or its blocks, and a loss, with `options`. Optimizers have kernels for all parameters at once
+    already.
+    """
     if sites == ("step",):
         names = map(optimizer_name, range(len(subject.optimizers)))
         kept = [f"{name}.step = torch.compiler.disable({name}.step)  # schedulers first" for name in names]
         return "\n".join([*kept, "step = torch.compile(step, options=options)"])
+    losses = [COMPILED_LOSS] if LOSS in sites else []
+    modules = [_compiled_modules(subject, own)] if (own := tuple(site for site in sites if site != LOSS)) else []
+    return "\n".join([*modules, *losses])
+
+
+def _compiled_modules(subject: Subject, sites: tuple[str, ...]) -> str:
+    root, _, path = sites[0].partition(":")
     modules = [module for site in sites if ":" in site for module in subject.modules_at(site)]
     own = any(map(is_torchs_own, modules))
     first, code = (PASSED_OVER, "{0}._compiled_call_impl = seen({0})") if own else ("", "{0}.compile(options=options)")

@@ -110,7 +110,8 @@ class Chart:
         took_s = sum(one.seconds for one in self.kernels(inside) if one.cls is not OpClass.CONTRACTION)
         groups = self.fused_groups(inside)
         generated = [seconds for one in groups if (seconds := self._generated_s(one)) is not None]
-        plain = [one.seconds or 0.0 for one in groups if not self._products(one)]
+        whole = [one for one in groups if all(inside(self.ops[op]) for op in one.group.ops)]
+        plain = [one.seconds or 0.0 for one in whole if not self._products(one)]
         attending_s = sum(map(self._above_one_call_s, groups))
         return max(0.0, took_s - sum(generated)), max(0.0, took_s - sum(plain)) + attending_s
 
@@ -127,9 +128,9 @@ class Chart:
         return max(0.0, took_s - (one.seconds or 0.0))
 
     def fused_groups(self, inside: Callable[[Op], bool]) -> list[GroupFloor]:
-        """Of the fused floor, those that begin inside."""
+        """Of the fused floor, those that have an op inside."""
         groups = () if self.case.fused is None else self.case.fused.groups
-        return [one for one in groups if inside(self.ops[one.group.ops[0]])]
+        return [one for one in groups if any(inside(self.ops[op]) for op in one.group.ops)]
 
     def _generated_s(self, one: GroupFloor) -> float | None:
         """What a generated kernel takes for all of a group but its products; None where nothing is left, or known. What

@@ -8,6 +8,8 @@ from functools import partialmethod
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.treat.subject import is_bare
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -21,7 +23,7 @@ def digest_of(models: "Iterable[torch.nn.Module]") -> str | None:
     """Of all classes in those that have parameters, led by Python's version; None where the code of one cannot be read,
     as in a shell. A loss is no model: who applies a prescription may not show it.
     """
-    trained = [model for model in models if next(model.parameters(), None) is not None]
+    trained = [model for model in models if not is_bare(model)]
     codes = [_code_of(kind) for kind in {type(module) for model in trained for module in model.modules()}]
     known = sorted(code for code in codes if code is not None)
     return f"{PYTHON} {_hashed(known)}" if len(known) == len(codes) else None

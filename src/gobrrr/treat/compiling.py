@@ -1,6 +1,7 @@
 """torch.compile as treatments use it: in place, with options, and attention called as eager calls it.
 
-The one file of `treat/` that knows torch.compile's insides; `tests/test_treat_attention.py` says what is assumed.
+The one file of `treat/` that knows torch.compile's insides; `tests/test_treat_attention.py` and
+`tests/test_treat_compiling.py` say what is assumed.
 
 A model that asks whether it is being traced may decide otherwise when it is: transformers then builds a dense mask that
 all of a batch passes, and with a mask flash attention is lost. But where a step reads no values, its decisions follow
@@ -10,6 +11,7 @@ noted in their order, and in the traced graph each call with a mask that eager h
 
 import inspect
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from gobrrr.timing.state import preserved
 from gobrrr.treat.activation_masks import masks_made_again
 from gobrrr.treat.attention import argument, attention_heard, attention_nodes, read_in_place, set_argument
+from gobrrr.treat.cross_entropy import standing_for_all, torchs_own
 from gobrrr.treat.draws import drawn_by_four
 from gobrrr.treat.edit import Edit, attribute, shared, swap_off, swap_on
 from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
@@ -58,21 +61,20 @@ def is_ours() -> bool:
 
 @contextmanager
 def patient_compiler() -> Iterator[None]:
-    """Many plans are compiled one after the other: none of them may be the one too many, or be made for all sizes.
+    """Many plans are compiled one after the other: none of them may be the one too many, or be made for all sizes or
+    all rates of dropout. A number that the step has read, though, is another one each time.
 
     A message in the log is no reason to cut a graph in two. What the compiler warns of, as a graph that it has to cut,
     shows in what it gains.
     """
     from torch._dynamo import config
 
-    room, ours = swap_on([more_versions(MANY)]), _OURS.set(True)
+    room, ours = swap_on([more_versions(MANY), numbers_alone_vary()]), _OURS.set(True)
     try:
         with (
             _only_errors("torch._dynamo"),
             _only_errors("torch._inductor"),
-            config.patch(
-                accumulated_recompile_limit=8 * MANY, automatic_dynamic_shapes=False, ignore_logger_methods=Everything()
-            ),
+            config.patch(accumulated_recompile_limit=8 * MANY, ignore_logger_methods=Everything()),
             warnings.catch_warnings(),
         ):
             warnings.filterwarnings(
@@ -102,6 +104,24 @@ def more_versions(number: int) -> Edit:
         added[0] = wanted
 
     return Edit(lambda: added[0], write, value=True)
+
+
+def numbers_alone_vary() -> Edit:
+    """Dynamo takes whatever was another when it compiled last for a variable. Here that is so of numbers under a name
+    of their own, as a loss that was read: sizes and what modules hold stay what they are.
+    """
+    from torch._dynamo.pgo import process_automatic_dynamic as taken_for
+    from torch._dynamo.variables import builder
+
+    def varies(translator: Any, name: str, seen: Any, **how: Any) -> Any:
+        is_number = isinstance(seen.scalar, int | float) and _VARIABLE.fullmatch(name)
+        return taken_for(translator, name, seen, **how) if is_number else seen
+
+    return shared(builder, "process_automatic_dynamic", varies)
+
+
+_VARIABLE = re.compile(r"L\['\w+'\]")
+"""How Dynamo writes one: what it holds would have more to its name."""
 
 
 @contextmanager
@@ -188,6 +208,19 @@ def compiled_update(optimizer: "torch.optim.Optimizer") -> Iterator[Edit]:
 
     yield settings_left_alone()
     yield attribute(optimizer, "step", MethodType(called, optimizer))
+
+
+def compiled_loss(backend: Callable[..., Any]) -> Iterator[Edit]:
+    """Torch's cross_entropy, whoever asks for it."""
+    import torch
+
+    own = torchs_own()
+
+    def loss(*args: Any, **kwargs: Any) -> Any:  # of ours: all of torch's would be versions of one
+        return own(*args, **kwargs)
+
+    yield more_versions(VERSIONS)
+    yield from standing_for_all(torch.compile(loss, backend=backend))
 
 
 def settings_left_alone() -> Edit:

@@ -4,7 +4,8 @@ Whatever a treatment does is a sequence of edits, so that undoing it is the same
 between treated and untreated costs nothing: what was compiled or captured stays ready in the edit's hand.
 """
 
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.timing.state.undo import interrupts_deferred, put_all_back
@@ -196,3 +197,12 @@ def swap_on(edits: Iterable[Edit]) -> list[Edit]:
 def swap_off(edits: Sequence[Edit]) -> None:
     """The last one first, and all of them whatever one raises: that one stays on, and may be tried again."""
     put_all_back([edit.swap for edit in reversed(edits) if edit.on])
+
+
+@contextmanager
+def in_force(edits: Iterable[Edit]) -> Iterator[None]:
+    done = swap_on(edits)
+    try:
+        yield
+    finally:
+        swap_off(done)

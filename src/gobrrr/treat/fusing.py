@@ -6,6 +6,7 @@ from typing import Protocol
 
 from gobrrr.predict.host import COMPILED, entering_s
 from gobrrr.treat.chart import REACHED, Chart
+from gobrrr.treat.cross_entropy import LOSS
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Dose, Forecast, Kind, Unfit, graphless
@@ -21,8 +22,8 @@ class Compiler(Kind, Protocol):
 
 
 def fusions(subject: Subject) -> list[Dose]:
-    """Treatments in force that compile."""
-    return [dose for dose in subject.plan if dose.treatment.group == "fusion"]
+    """Treatments in force that compile more than a loss."""
+    return [dose for dose in subject.plan if dose.treatment.group == "fusion" and dose.sites != (LOSS,)]
 
 
 def compiled_here(subject: Subject) -> bool:
@@ -48,6 +49,10 @@ def fit_to_compile(chart: Chart, inside: Callable[[Op], bool] = is_compiled) -> 
     """Unfit where it was done, or where there is nothing to do it with."""
     if is_generated_for(chart, inside):
         raise Unfit("it is compiled already")
+    need_compiler(chart)
+
+
+def need_compiler(chart: Chart) -> None:
     if not chart.is_cuda and which("g++") is None and which("clang++") is None:
         raise Unfit("there is no C++ compiler here")
 

@@ -22,6 +22,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.treat.attention import argument, is_transformed, set_argument
+from gobrrr.treat.cross_entropy import torchs_own
 from gobrrr.treat.writes import known, name_of
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ PASSES_ON = ("float", "to", "contiguous", *RESHAPES)
 
 def loss_over_padding(graph: "Graph") -> None:
     """Every loss over a part of a product's outputs reads all of them."""
-    import torch
-
-    for loss in graph.find_nodes(op="call_function", target=torch.nn.functional.cross_entropy):
+    for loss in graph.find_nodes(op="call_function", target=torchs_own()):
         between = _between(argument(loss, 0, "input"))
         if between and _counts_classes_alone(loss) and _has_no_other_use(between[0]):
             _read_on(graph, loss, between)
@@ -46,11 +45,9 @@ def loss_over_padding(graph: "Graph") -> None:
 
 def loss_by_its_parts(graph: "Graph") -> None:
     """Every loss that is fit for it."""
-    import torch
-
     if is_transformed(graph):
         return
-    for loss in graph.find_nodes(op="call_function", target=torch.nn.functional.cross_entropy):
+    for loss in graph.find_nodes(op="call_function", target=torchs_own()):
         if _counts_classes_alone(loss) and known(loss) is not None:
             loss.target = by_its_parts
             loss.kwargs = {**loss.kwargs, "dtype": known(loss).dtype}  # autocast would know this one by its name alone

@@ -90,7 +90,7 @@ class Prescription:
     trains: bool | None = None
     """Whether the step did; None in files that are older than this."""
     models: int | None = None
-    """How many the step had, and optimizers; None likewise."""
+    """How many with parameters the step had, and optimizers; None likewise."""
     optimizers: int | None = None
     code: str | None = None
     """A digest of what the models do when they are called; None likewise, or where it could not be read."""

@@ -1,6 +1,7 @@
 """A Prescription: made of a plan that proved itself, and applied to a model and its optimizer elsewhere."""
 
 import hashlib
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -134,7 +135,7 @@ def apply(
     subject = examined_subject(_no_step, _holding(_unwrapped(model), optimizer))
     subject.models = _named_as(found.model, subject.models)
     refuse_others(found, subject)
-    doses = doses_of((dose.treatment, dose.sites) for dose in found.doses)
+    doses = tuple(_shown(found, subject))
     refuse_missing(found, subject, doses)
     refuse_training(subject, doses)
     make_room(subject.models.values())
@@ -186,6 +187,26 @@ def _named_as(fingerprint: str, models: "dict[str, torch.nn.Module]") -> "dict[s
     orders = permutations(models.values()) if len(models) <= MOST_MODELS else ()
     named = (dict(zip(models, order, strict=True)) for order in orders)
     return next((one for one in named if fingerprint_of(one) == fingerprint), models)
+
+
+def _shown(prescription: Prescription, subject: Subject) -> Iterator[Dose]:
+    """What is for modules that are here. A loss has no parameters to know it by, and who applies may not show it."""
+    for dose in doses_of((dose.treatment, dose.sites) for dose in prescription.doses):
+        sites = tuple(site for site in dose.sites if not _is_of_loss(site, prescription, subject))
+        if sites:
+            yield Dose(dose.treatment, sites)
+
+
+def _is_of_loss(site: str, prescription: Prescription, subject: Subject) -> bool:
+    """Models with parameters have the first names."""
+    root = site.partition(":")[0]
+    number = _ROOT.fullmatch(root)
+    if number is None or prescription.models is None or root in subject.models:
+        return False
+    return int(number[1]) >= prescription.models
+
+
+_ROOT = re.compile(r"model(\d{1,3})")
 
 
 def _without_step(plan: Plan, subject: Subject) -> Iterator[Dose]:

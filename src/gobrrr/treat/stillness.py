@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.treat.edit import Edit, attribute, swap_off, swap_on
+from gobrrr.treat.edit import attribute, in_force
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Stage
 
@@ -30,7 +30,7 @@ def idle_optimizers(subject: Subject) -> Iterator[None]:
         *(attribute(optimizer, "_opt_called", value=True) for optimizer in subject.optimizers),
         *(attribute(one, "zero_grad", _does_nothing) for one in (*subject.optimizers, *subject.models.values())),
     ]
-    with _in_force(edits):
+    with in_force(edits):
         yield
 
 
@@ -70,7 +70,7 @@ def without_dropout(subject: Subject) -> Iterator[bool]:
     """Nothing is dropped, whichever module holds the rate of it; gives whether anything would have been."""
     modules = [module for _, module in subject.modules() if module.training]
     rates = [attribute(module, name, 0.0) for module in modules for name in _rates(module)]
-    with _in_force(rates):
+    with in_force(rates):
         yield bool(rates)
 
 
@@ -82,12 +82,3 @@ def _rates(module: "torch.nn.Module") -> list[str]:
     numbers = [name for name, value in vars(module).items() if isinstance(value, float) and value]
     dropping = [name for name in numbers if "drop" in name and "keep" not in name]
     return dropping + ["p" for name in numbers if name == "p" and isinstance(module, kinds)]
-
-
-@contextmanager
-def _in_force(edits: list[Edit]) -> Iterator[None]:
-    swap_on(edits)
-    try:
-        yield
-    finally:
-        swap_off(edits)

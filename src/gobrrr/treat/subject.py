@@ -173,7 +173,7 @@ def examined_subject(step: Step, origin: Workload | Step, device: str | None = N
     modules = [thing for thing in things if isinstance(thing, torch.nn.Module)]
     inner = {id(part) for module in modules for part in module.modules() if part is not module}
     inner |= {id(thing.module) for thing in things if isinstance(thing, InPlace)}
-    roots = sorted((m for m in modules if id(m) not in inner), key=_is_bare)
+    roots = sorted((m for m in modules if id(m) not in inner), key=is_bare)
     models = {f"model{number or ''}": each for number, each in enumerate(roots)}
     optimizers = [thing for thing in things if isinstance(thing, torch.optim.Optimizer)]
     owned = {id(thing) for owner in (*models.values(), *optimizers) for thing in reached(owner)}
@@ -181,7 +181,7 @@ def examined_subject(step: Step, origin: Workload | Step, device: str | None = N
     return Subject(step, origin, models, optimizers, inputs, device or _device(models, inputs))
 
 
-def _is_bare(model: "torch.nn.Module") -> bool:
+def is_bare(model: "torch.nn.Module") -> bool:
     """As a loss is: models with parameters have the first names, whatever the program calls them."""
     return next(model.parameters(), None) is None
 

@@ -30,7 +30,7 @@ from gobrrr.treat.outcome import Advice, Kept, NotTried, Prescription, Rejected,
 from gobrrr.treat.prescription import fingerprint_of, prescribed
 from gobrrr.treat.rehearsal import rehearsals
 from gobrrr.treat.search import Attempt, Search
-from gobrrr.treat.subject import Subject, Turn, subject_of
+from gobrrr.treat.subject import Subject, Turn, is_bare, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, Plan
 from gobrrr.treat.trial import RIVAL_FASTER, Bench, Say, compiled_meanwhile, raced, said_by
 from gobrrr.treat.verify import truth
@@ -236,7 +236,7 @@ def _treated(search: Search, came: Admission, target: str, final: Final, spent_s
             predicted=predicted,
             measured=final.comparison.speedup,
             trains=None if exam.program is None else Chart(exam, subject).trains,
-            models=len(subject.models),
+            models=sum(not is_bare(model) for model in subject.models.values()),
             optimizers=len(subject.optimizers),
             code=came.code,
         ),

@@ -31,7 +31,7 @@ LEAST_PASSES = 3
     reads=(
         "kernels besides products on fp32 tensors of the logits' size, 4096 classes or more, from 2 % of busy time on"
     ),
-    treatment="compile head and loss together; F.linear_cross_entropy (torch 2.13) or a chunked loss for the memory",
+    treatment="compile head and loss together, as `gobrrr treat` does; F.linear_cross_entropy or chunks for the memory",
     fix="""
     @torch.compile
     def head_loss(hidden, labels):

@@ -6,11 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.compiling import VERSIONS, compiled, generated_otherwise, inductor_after
+from gobrrr.treat.compiling import VERSIONS, generated_otherwise, inductor_after
+from gobrrr.treat.cross_entropy import LOSS
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import fit_to_compile, fused_forecast, is_compiled
+from gobrrr.treat.losses import loss_beside, of_the_loss
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
+from gobrrr.treat.treatments.compile_whole import compiled_sites
 from gobrrr.work.op import Op
 
 if TYPE_CHECKING:
@@ -43,20 +46,25 @@ class CompileRegions:
         found = tuple(f"{root}:{path}" for root, model in chart.subject.models.items() for path in regions(model))
         if not found:
             raise Unfit("the model repeats no block")
-        return found
+        return (*found, *loss_beside(chart, partial(_is_in, _paths(found))))
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
-        return fused_forecast(chart, calls=len(sites), pads=False, inside=partial(_is_in, _paths(sites)))
+        in_blocks, of_loss = partial(_is_in, _paths(sites)), of_the_loss(chart)
+        with_loss = LOSS in sites
+
+        def inside(op: Op) -> bool:
+            return in_blocks(op) or (with_loss and of_loss(op))
+
+        return fused_forecast(chart, calls=len(sites), pads=False, inside=inside)
 
     def edits(self, subject: Subject, sites: tuple[str, ...], *, graphs: bool = False) -> Iterator[Edit]:
         backend = inductor_after(graphs=graphs)  # one for all, or nothing that is compiled serves a second block
         yield from generated_otherwise(subject.device)
-        for site in sites:
-            yield from compiled(subject.module(site), backend=backend)
+        yield from compiled_sites(subject, sites, backend)
 
 
 def _paths(sites: Iterable[str]) -> frozenset[str]:
-    return frozenset(site.partition(":")[2] for site in sites)
+    return frozenset(site.partition(":")[2] for site in sites if site != LOSS)
 
 
 def _is_in(paths: frozenset[str], op: Op) -> bool:

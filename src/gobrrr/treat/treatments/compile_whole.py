@@ -14,17 +14,28 @@ from gobrrr.treat.compiling import (
     Pass,
     as_eager,
     compiled,
+    compiled_loss,
     compiled_step,
     eager_attention,
     generated_otherwise,
     inductor_after,
 )
+from gobrrr.treat.cross_entropy import LOSS
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import fit_to_compile, fused_forecast
+from gobrrr.treat.losses import loss_beside
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, treatment
 
 WHOLE = ("step",)
+
+BY_HAND = """
+    import torch
+
+    # what gobrrr changes in the graph besides, gobrrr.apply alone does
+    options = $options
+    $compiled
+    """
 
 
 @treatment(
@@ -33,13 +44,7 @@ WHOLE = ("step",)
     stage=Stage.FUSION,
     group="fusion",
     compiles=True,
-    by_hand="""
-    import torch
-
-    # what gobrrr changes in the graph besides, gobrrr.apply alone does
-    options = $options
-    $compiled
-    """,
+    by_hand=BY_HAND,
 )
 class CompileWhole:
     def sites(self, chart: Chart) -> tuple[str, ...]:
@@ -58,16 +63,20 @@ class CompileWhole:
 
 
 def whole_or_models(chart: Chart) -> tuple[str, ...]:
+    """With the loss that is not theirs."""
     subject = chart.subject
     if subject.models and of_the_step(books_kept(subject), subject):
-        return tuple(f"{root}:" for root in subject.models)
+        models = tuple(f"{root}:" for root in subject.models)
+        return (*models, *loss_beside(chart, inside=lambda op: bool(op.module)))
     return WHOLE
 
 
 def compiled_sites(subject: Subject, sites: tuple[str, ...], backend: Callable[..., Any]) -> Iterator[Edit]:
-    """The step, or models."""
+    """The step, modules, or the loss."""
     for site in sites:
-        if site == "step":
+        if site in WHOLE:
             yield from compiled_step(subject, backend)
+        elif site == LOSS:
+            yield from compiled_loss(backend)
         else:
             yield from compiled(subject.module(site), backend=backend)

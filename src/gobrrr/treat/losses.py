@@ -1,0 +1,73 @@
+"""A loss that a step asks torch for by cross_entropy: where nothing that is compiled holds it, that is compiled alone.
+
+Eager it goes over the logits some nine times, and in fp32 whatever they are in: a cast, log-softmax, their gradients,
+zeros to write one number a row into. Generated it reads them once, or twice on a CPU, and its gradient reads them and
+writes itself. Eager it takes 5.4 ms of GPT-2's step of 8 × 1024 tokens on an H200, where three passes would take 0.6.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from gobrrr.timing.state import preserved
+from gobrrr.treat.chart import Chart
+from gobrrr.treat.cross_entropy import LOSS, standing, torchs_own
+from gobrrr.treat.edit import in_force
+from gobrrr.treat.fusing import compiled_host_s
+from gobrrr.treat.stillness import idle_optimizers, uncompiled
+from gobrrr.treat.subject import Subject
+from gobrrr.work.op import Op
+from gobrrr.work.registry import canonical
+
+FIRST = "_log_softmax"
+
+PARTS = frozenset({FIRST, "_log_softmax_backward_data", "nll_loss_forward", "nll_loss_backward"})
+"""What it consists of, there and back."""
+
+CASTS = frozenset({"_to_copy", "to"})
+
+
+def of_the_loss(chart: Chart) -> Callable[[Op], bool]:
+    """Whether an op is part of it: a cast of the logits or of their gradient is too."""
+    parts = [op for op in chart.ops if canonical(op.name) in PARTS]
+    theirs = {ref.storage for op in parts for ref in (*op.inputs, *op.outputs)} - {None}
+    casts = [op for op in chart.ops if canonical(op.name) in CASTS and theirs.intersection(_storages(op))]
+    known = {id(op) for op in (*parts, *casts)}
+    return lambda op: id(op) in known
+
+
+def _storages(op: Op) -> set[int | None]:
+    return {ref.storage for ref in (*op.inputs, *op.outputs)}
+
+
+def loss_alone(chart: Chart) -> tuple[str, ...]:
+    """The site, where it runs op by op and can be asked of another; else none."""
+    runs = any(canonical(op.name) == FIRST for op in chart.exam.ran)
+    return (LOSS,) if runs and is_asked_for(chart.subject) else ()
+
+
+def loss_beside(chart: Chart, inside: Callable[[Op], bool]) -> tuple[str, ...]:
+    """The same, where it will not be inside of what else is compiled, and is worth to enter compiled code for."""
+    beside = any(canonical(op.name) == FIRST and not inside(op) for op in chart.ops)
+    return loss_alone(chart) if beside and gained_s(chart) > 0 else ()
+
+
+def gained_s(chart: Chart) -> float:
+    """Of device and host together: whichever limits the step by now, the other one may when it is compiled."""
+    of_loss = of_the_loss(chart)
+    ops, kernels = list(filter(of_loss, chart.ops)), len(chart.fused_groups(of_loss))
+    return chart.fusable_s(of_loss)[0] + compiled_host_s(chart, ops, kernels=kernels, calls=1)
+
+
+def is_asked_for(subject: Subject) -> bool:
+    """Under the name that we can stand under: who writes down a loss, or has that function by a name of his own, is not
+    heard.
+    """
+    own, calls = torchs_own(), list[bool]()
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(True)
+        return own(*args, **kwargs)
+
+    with uncompiled(subject), preserved(subject.origin), idle_optimizers(subject), in_force([standing(noted)]):
+        subject.run()
+        return bool(calls)
