@@ -44,14 +44,9 @@ own = functional.cross_entropy
 compiled_loss = torch.compile(own, options=options)
 
 
-def cross_entropy(*args, **kwargs):
-    if torch.compiler.is_compiling():
-        return own(*args, **kwargs)
-    functional.cross_entropy = own  # for who compiles it
-    try:
-        return compiled_loss(*args, **kwargs)
-    finally:
-        functional.cross_entropy = cross_entropy
+def cross_entropy(input, *args, **kwargs):
+    traced = torch.compiler.is_compiling() or type(input) is not torch.Tensor
+    return (own if traced else compiled_loss)(input, *args, **kwargs)
 
 
 functional.cross_entropy = cross_entropy
