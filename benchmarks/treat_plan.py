@@ -25,7 +25,7 @@ from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CPU_STEP_EFFORT, CUDA_STEP_EFFORT, time_steps
 from gobrrr.treat.compiling import FOR_GPUS, patient_compiler
 from gobrrr.treat.cross_entropy import LOSS
-from gobrrr.treat.losses import is_asked_for
+from gobrrr.treat.losses import logits_asked_for
 from gobrrr.treat.memory import peak_bytes
 from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose
@@ -50,7 +50,7 @@ def sites(name: str, subject: Subject) -> tuple[str, ...]:
             return ("step",)
         case "compile-regions":
             blocks = tuple(f"{root}:{path}" for root, model in subject.models.items() for path in regions(model))
-            return (*blocks, LOSS) if is_asked_for(subject) else blocks
+            return (*blocks, LOSS) if logits_asked_for(subject) else blocks
         case "compile-loss":
             return (LOSS,)
         case "merged-projections":

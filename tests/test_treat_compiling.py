@@ -33,6 +33,33 @@ def test_a_number_that_the_step_reads_is_not_compiled_for_each_of_its_values():
     assert len(values) == 6, "and there were as many of them as steps"
 
 
+class Windows(torch.nn.Module):
+    """As of pictures: their sizes come as numbers."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mix = torch.nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor, height: int) -> torch.Tensor:
+        return x + self.mix(x.view(len(x), height, -1, x.shape[-1]).roll(1, 1).flatten(1, 2))
+
+
+def test_sizes_that_blocks_are_told_as_numbers_are_constants_in_a_search():
+    graphs = []
+
+    def backend(graph, _inputs):
+        graphs.append([node.meta["example_value"] for node in graph.graph.find_nodes(op="placeholder")])
+        return graph.forward
+
+    with patient_compiler():
+        for width, height in ((8, 8), (16, 4), (32, 2)):
+            block = Windows(width)
+            block.compile(backend=backend)
+            block(torch.randn(2, height * height, width), height)
+    assert len(graphs) == 3
+    assert all(isinstance(one, torch.Tensor) for graph in graphs for one in graph)
+
+
 @pytest.mark.parametrize("inside", [True, False], ids=["in a search", "elsewhere"])
 def test_sizes_and_rates_of_dropout_are_constants_in_a_search(inside):
     graphs = []

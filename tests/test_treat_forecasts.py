@@ -17,6 +17,7 @@ from gobrrr.treat.fusing import compiled_host_s, fused_forecast, is_compiled, se
 from gobrrr.treat.search import graphed_exam
 from gobrrr.treat.treatment import TREATMENTS, Dose, Forecast, Unfit
 from gobrrr.treat.treatments.compile_tuned import is_narrow
+from gobrrr.treat.treatments.padded_products import _gained_s
 from gobrrr.work.op import OpClass, Phase, TensorRef
 
 EXAMS = Path(__file__).parent / "data" / "exams"
@@ -41,7 +42,7 @@ def known(name: str) -> Chart:
 
 
 def forecast(name: str, exam: str) -> Forecast:
-    return TREATMENTS[name].kind.forecast(known(exam), ("site",))
+    return TREATMENTS[name].kind.forecast(known(exam), ("step",))
 
 
 NAMES = ("compile", "compile-regions", "compile-tuned", "compiled-optimizer", "fused-optimizer", "whole-step-graph")
@@ -358,3 +359,34 @@ def test_weights_of_products_with_more_rows_than_one_stay_as_they_are(rows):
     made = SimpleNamespace(trains=False, is_cuda=True, subject=subject, ops=(op,))
     with pytest.raises(Unfit, match=f"have {rows} rows, not one"):
         TREATMENTS["int8-weight-only"].kind.sites(made)
+
+
+def around_odd_rows(name: str):
+    """Of kernels of BERT-large's compiled step, one over its 30522 classes."""
+    return next(
+        one
+        for one in known("bert_large_compiled").case.kernels
+        if one.kernel.name.startswith(name) and _gained_s(one, {30522}) != (0, 0)
+    )
+
+
+def test_a_copy_for_the_compilers_own_padding_is_promised_whole():
+    copy = around_odd_rows("triton_poi_fused_mm_view")
+    assert _gained_s(copy, {30522}) == (copy.seconds, copy.seconds)
+
+
+def test_a_kernel_that_has_to_stay_is_promised_down_to_its_floor():
+    """Also where it writes its gradient padded, as before a head without a bias."""
+    own = around_odd_rows("triton_red_fused__log_softmax")
+    padded = own.op.outputs[0]._replace(shape=(4096, 30528))
+    writing = replace(own, op=replace(own.op, outputs=(padded,)))
+    for one in (own, writing):
+        likely_s, most_s = _gained_s(one, {30522})
+        assert most_s == pytest.approx(one.seconds - one.floor.seconds)
+        assert 0 < likely_s < most_s
+
+
+def test_a_product_is_no_kernel_around_it():
+    own = around_odd_rows("triton_red_fused__log_softmax")
+    multiplying = replace(own, op=replace(own.op, cls=OpClass.CONTRACTION))
+    assert _gained_s(multiplying, {30522}) == (0, 0)

@@ -189,6 +189,14 @@ def test_a_model_that_is_not_shown_is_missed():
         gobrrr.apply(rx, made.model)
 
 
+def test_another_model_is_told_as_that_whether_its_loss_is_shown_or_not():
+    rx = replace(prescription(classifying().model, WITH_LOSS), models=1)
+    other = torch.nn.Linear(2, 2)
+    for shown in (other, [other, torch.nn.CrossEntropyLoss()]):
+        with pytest.raises(BadInput, match="for another model"):
+            gobrrr.apply(rx, shown)
+
+
 @pytest.mark.parametrize("what", [3, {"model": "x"}])
 def test_what_is_no_prescription_is_told_so(what):
     with pytest.raises(UsageError, match="a prescription is a file"):

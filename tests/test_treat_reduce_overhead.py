@@ -13,14 +13,13 @@ from gobrrr.treat.subject import Subject, subject_of
 from gobrrr.treat.treatment import TREATMENTS, Dose, NotYet, Unfit
 from gobrrr.treat.verify import truth, verified
 from test_treat_treatments import bits, flags
-from treating import Block, classifying, subject
+from treating import Block
 
 KIND = TREATMENTS["reduce-overhead"].kind
 
 WHOLE = Dose(TREATMENTS["compile"], ("step",))
 MODEL = Dose(TREATMENTS["compile"], ("model:",))
 REGIONS = Dose(TREATMENTS["compile-regions"], ("model:0", "model:1"))
-WITH_LOSS = Dose(TREATMENTS["compile-regions"], ("model:0", "model:1", "cross_entropy"))
 TUNED = Dose(TREATMENTS["compile-tuned"], ("step",))
 
 
@@ -48,12 +47,8 @@ def graphed(dose: Dose) -> tuple[Dose, ...]:
     return dose, Dose(TREATMENTS["reduce-overhead"], ("step",))
 
 
-@pytest.mark.parametrize(
-    ("dose", "make"),
-    [*((dose, reading) for dose in (WHOLE, MODEL, REGIONS, TUNED)), (WITH_LOSS, lambda: subject(classifying()))],
-    ids=lambda one: f"{one.treatment.name} {one.sites}" if isinstance(one, Dose) else "",
-)
-def test_all_that_was_compiled_is_compiled_with_graphs_and_nothing_without(dose, make, monkeypatch):
+@pytest.mark.parametrize("dose", [WHOLE, MODEL, REGIONS, TUNED], ids=lambda dose: f"{dose.treatment.name} {dose.sites}")
+def test_all_that_was_compiled_is_compiled_with_graphs_and_nothing_without(dose, monkeypatch):
     told = []
     compile_as_ever = compile_fx.compile_fx
 
@@ -64,7 +59,7 @@ def test_all_that_was_compiled_is_compiled_with_graphs_and_nothing_without(dose,
 
     monkeypatch.setattr(compile_fx, "compile_fx", noted)
     torch.compiler.reset()
-    found = make()
+    found = reading()
     before = bits(found), flags(found)
     turn = found.become(graphed(dose))
     with patient_compiler(), preserved(found.origin):

@@ -4,7 +4,7 @@ than a name made that name.
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -217,16 +217,22 @@ def _constant(node: Any, written: frozenset[int]) -> Any:
 # **** reading a traced graph ****
 
 
-@contextmanager
-def attention_heard(note: Callable[..., None]) -> Iterator[None]:
-    """Every call of scaled_dot_product_attention meanwhile, with its arguments, before it is made."""
+def attention_heard(note: Callable[..., None]) -> AbstractContextManager[None]:
+    """Every call of scaled_dot_product_attention meanwhile."""
     import torch
+
+    return calls_heard(torch.nn.functional.scaled_dot_product_attention, note)
+
+
+@contextmanager
+def calls_heard(function: Callable[..., Any], note: Callable[..., None]) -> Iterator[None]:
+    """Every call of a function of torch's meanwhile, with its arguments, before it is made."""
     from torch.overrides import TorchFunctionMode
 
     class Calls(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             del types
-            if func is torch.nn.functional.scaled_dot_product_attention:
+            if func is function:
                 note(*args, **(kwargs or {}))
             return func(*args, **(kwargs or {}))
 

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from gobrrr.timing.state import preserved
 from gobrrr.treat.activation_masks import masks_made_again
 from gobrrr.treat.attention import argument, attention_heard, attention_nodes, read_in_place, set_argument
-from gobrrr.treat.cross_entropy import standing_for_all, torchs_own
 from gobrrr.treat.draws import drawn_by_four
 from gobrrr.treat.edit import Edit, attribute, shared, swap_off, swap_on
 from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
@@ -108,14 +107,16 @@ def more_versions(number: int) -> Edit:
 
 def numbers_alone_vary() -> Edit:
     """Dynamo takes whatever was another when it compiled last for a variable. Here that is so of numbers under a name
-    of their own, as a loss that was read: sizes and what modules hold stay what they are.
+    of their own in what follows a break, as a loss that was read: sizes and what modules hold stay what they are.
     """
     from torch._dynamo.pgo import process_automatic_dynamic as taken_for
+    from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
     from torch._dynamo.variables import builder
 
     def varies(translator: Any, name: str, seen: Any, **how: Any) -> Any:
         is_number = isinstance(seen.scalar, int | float) and _VARIABLE.fullmatch(name)
-        return taken_for(translator, name, seen, **how) if is_number else seen
+        was_read = is_number and translator.f_code.co_name.startswith(TORCH_DYNAMO_RESUME_IN_PREFIX)
+        return taken_for(translator, name, seen, **how) if was_read else seen
 
     return shared(builder, "process_automatic_dynamic", varies)
 
@@ -208,19 +209,6 @@ def compiled_update(optimizer: "torch.optim.Optimizer") -> Iterator[Edit]:
 
     yield settings_left_alone()
     yield attribute(optimizer, "step", MethodType(called, optimizer))
-
-
-def compiled_loss(backend: Callable[..., Any]) -> Iterator[Edit]:
-    """Torch's cross_entropy, whoever asks for it."""
-    import torch
-
-    own = torchs_own()
-
-    def loss(*args: Any, **kwargs: Any) -> Any:  # of ours: all of torch's would be versions of one
-        return own(*args, **kwargs)
-
-    yield more_versions(VERSIONS)
-    yield from standing_for_all(torch.compile(loss, backend=backend))
 
 
 def settings_left_alone() -> Edit:

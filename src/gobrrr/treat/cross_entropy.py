@@ -1,92 +1,190 @@
-"""The loss that programs and libraries ask torch for by its name: while an edit is in force, another is asked instead.
+"""The loss that programs and libraries ask torch for: while an edit is in force, generated kernels answer plain calls.
 
-By whoever asks, as a recomputation in a backward pass does from a thread of its own; but only in plain calls. Who
-traces, scripts, compiles or overrides what is called under that name finds torch's own. `tests/test_treat_losses.py`
-says what is assumed of torch.
+torch's function stays the object that it is, for who holds, saves, scripts, traces or overrides it. Its code is
+another, which asks here, whoever calls it and from whichever thread, as a recomputation in a backward pass does. What
+is no plain call is answered by torch's own code. `tests/test_treat_cross_entropy.py` says what is assumed of torch.
+
+The gradient is one of autograd's as any other: it may be asked for more than once, and by who wants second derivatives
+or many of them at once, which are computed op by op.
 """
 
 from collections.abc import Callable, Iterator
-from functools import wraps
-from typing import Any
+from functools import cache
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
+from gobrrr.treat.compiling import VERSIONS, inductor_after, more_versions
 from gobrrr.treat.edit import Edit, held_by_all
+from gobrrr.treat.loss_head import row_gradients, row_losses
+
+if TYPE_CHECKING:
+    import torch
 
 LOSS = "cross_entropy"
 """The site."""
 
+REDUCTIONS = ("none", "mean", "sum")
 
+
+def generated_loss() -> Iterator[Edit]:
+    """For the whole process, as long as anybody wants it."""
+    yield more_versions(VERSIONS)
+    yield held_by_all(LOSS, _other_code)
+
+
+def is_known(
+    input: "torch.Tensor",  # noqa: A002 (the signature of torch's own)
+    target: "torch.Tensor",
+    weight: object = None,
+    size_average: object = None,
+    ignore_index: int = -100,
+    reduce: object = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> bool:
+    """Whether a loss is one that is generated: rows of one number a class, of each of which one class is right. What
+    smooths or weighs counts all classes, and what is not as it should be is for torch to tell.
+    """
+    import torch
+
+    del ignore_index
+    plain = weight is None and size_average is None and reduce is None and not label_smoothing
+    return (
+        plain
+        and reduction in REDUCTIONS
+        and input.dim() == 2
+        and input.numel() > 0
+        and input.is_floating_point()
+        and target.dtype is torch.int64
+        and target.shape == input.shape[:1]
+        and target.device == input.device
+    )
+
+
+def _other_code() -> Edit:
+    from torch.nn import functional
+
+    own: Any = functional.cross_entropy
+    code = torchs_own().__code__  # while it is there
+    asking = _asking.__code__.replace(
+        co_filename=code.co_filename, co_firstlineno=code.co_firstlineno, co_name=code.co_name
+    )  # where torch.jit.script reads what it is
+    return Edit(lambda: own.__code__, lambda new: setattr(own, "__code__", new), asking)
+
+
+@cache
 def torchs_own() -> Callable[..., Any]:
-    """The one that is asked in the end, whatever stands under the name."""
+    """A function of the same code as torch's has when nobody has put another there."""
     from torch.nn import functional
 
-    found: Callable[..., Any] = functional.cross_entropy
-    return getattr(found, "stands_for", found)
+    own = functional.cross_entropy
+    return FunctionType(own.__code__, own.__globals__, own.__name__, own.__defaults__)
 
 
-def standing_for_all(other: Callable[..., Any]) -> Iterator[Edit]:
-    """Of several who want one of their own there, the last who came is asked: those before it when it has gone."""
+def _asking(
+    input: Any,  # noqa: A002 (as above)
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    ignore_index: Any = -100,
+    reduce: Any = None,
+    reduction: Any = "mean",
+    label_smoothing: Any = 0.0,
+) -> Any:
+    """Its code runs as that of torch's function, among names of torch's."""
+    from gobrrr.treat.cross_entropy import answered
 
-    def write(wanted: bool) -> None:  # noqa: FBT001 (the value of the edit)
-        if wanted:
-            _WANTED.append(other)
-        else:
-            _WANTED.remove(other)
-
-    yield Edit(lambda: other in _WANTED, write, value=True)
-    yield held_by_all(LOSS, lambda: standing(_wanted))
-
-
-_WANTED: list[Callable[..., Any]] = []
-
-
-def _wanted(*args: Any, **kwargs: Any) -> Any:
-    return _WANTED[-1](*args, **kwargs)
+    return answered(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
 
 
-def standing(other: Callable[..., Any]) -> Edit:
-    """The other under the name, for plain calls. While it is asked torch's own is there, for who compiles or overrides
-    it. What a program puts there meanwhile, around this one, stays.
+def answered(logits: "torch.Tensor", target: "torch.Tensor", *how: Any) -> "torch.Tensor":
+    if _is_plain(logits, target) and is_known(logits, target, *how):
+        ignored, reduction = how[2], how[4]
+        loss: torch.Tensor = _generated().apply(logits, target, ignored, reduction, _given_in(logits))  # type: ignore[no-untyped-call]
+        return loss
+    found: torch.Tensor = torchs_own()(logits, target, *how)
+    return found
+
+
+def _given_in(logits: "torch.Tensor") -> "torch.dtype":
+    import torch
+
+    kind = logits.device.type
+    return _result_type(logits.dtype, kind, torch.is_autocast_enabled(kind))
+
+
+@cache
+def _result_type(dtype: "torch.dtype", kind: str, autocast: bool) -> "torch.dtype":  # noqa: FBT001 (is in force)
+    """Of a loss over logits of this type: autocast may have it wider."""
+    import torch
+
+    del autocast
+    row = torch.zeros(1, 2, dtype=dtype, device=kind), torch.zeros(1, dtype=torch.int64, device=kind)
+    found: torch.dtype = torchs_own()(*row).dtype
+    return found
+
+
+@cache
+def _generated() -> "type[torch.autograd.Function]":
+    import torch
+
+    backend = inductor_after()
+    losses, gradients = torch.compile(_losses, backend=backend), torch.compile(_gradients, backend=backend)
+
+    class GeneratedLoss(torch.autograd.Function):
+        @staticmethod
+        def forward(
+            ctx: Any, logits: "torch.Tensor", target: "torch.Tensor", ignored: int, reduction: str, dtype: "torch.dtype"
+        ) -> "torch.Tensor":
+            loss, greatest, likely, counted = losses(logits, target, ignored, reduction)
+            ctx.save_for_backward(logits, target, greatest, likely, counted)
+            ctx.how = ignored, reduction
+            return loss.to(dtype)
+
+        @staticmethod
+        def backward(ctx: Any, upstream: "torch.Tensor") -> "tuple[torch.Tensor, None, None, None, None]":
+            logits, target, greatest, likely, counted = ctx.saved_tensors
+            asked = gradients
+            if torch.is_grad_enabled() or not _is_plain(upstream):
+                asked, (_, greatest, likely, counted) = _gradients, _losses(logits, target, *ctx.how)  # derived, too
+            return asked(logits, target, greatest, likely, counted, upstream, *ctx.how), None, None, None, None
+
+    return GeneratedLoss
+
+
+def _losses(
+    logits: "torch.Tensor", target: "torch.Tensor", ignored: int, reduction: str
+) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]":
+    """And what its gradient is made of: two numbers a row, and how many rows count."""
+    losses, greatest, likely = row_losses(logits, target, ignored)
+    counted = (target != ignored).sum()
+    if reduction == "none":
+        return losses, greatest, likely, counted
+    total = losses.sum()
+    return total / counted if reduction == "mean" else total, greatest, likely, counted
+
+
+def _gradients(
+    logits: "torch.Tensor",
+    target: "torch.Tensor",
+    greatest: "torch.Tensor",
+    likely: "torch.Tensor",
+    counted: "torch.Tensor",
+    upstream: "torch.Tensor",
+    ignored: int,
+    reduction: str,
+) -> "torch.Tensor":
+    each = upstream / counted if reduction == "mean" else upstream
+    return row_gradients(logits, target, greatest, likely, each.to(greatest.dtype), ignored)
+
+
+def _is_plain(*tensors: "torch.Tensor") -> bool:
+    """Whether nobody overrides, listens to, traces or transforms a call with these, or wants tangents of it. A default
+    device is no matter of a loss, and our own counter counts what is done: but for what would be done eagerly.
     """
     import torch
-    from torch.nn import functional
-
-    own, there, is_plain = torchs_own(), [functional.cross_entropy], _plainness()
-
-    @wraps(own)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or there[0] is not called:  # ended, and kept by somebody
-            return own(*args, **kwargs)
-        asked = other if is_plain(*args, *kwargs.values()) else own
-        _replace(called, own)
-        try:
-            return asked(*args, **kwargs)
-        finally:
-            _replace(own, there[0])
-
-    vars(called).update(stands_for=own, __script_if_tracing_wrapper=True, __original_fn=own)  # torch.jit.script's marks
-
-    def write(new: Callable[..., Any]) -> None:
-        before, there[0] = there[0], new
-        _replace(before, new)
-        _replace(own, new)  # while it is asked
-
-    return Edit(lambda: there[0], write, called)
-
-
-def _replace(one: Callable[..., Any], other: Callable[..., Any]) -> None:
-    """If it is there."""
-    from torch.nn import functional
-
-    if functional.cross_entropy is one:
-        functional.cross_entropy = other
-
-
-def _plainness() -> Callable[..., bool]:
-    """Whether these are arguments of a call that nobody overrides, listens to, traces or wants tangents of, and that
-    compilers know as eager does: they take integers of other kinds, or none. A default device is no matter of a loss,
-    and our own counter counts what is done.
-    """
-    import torch
+    from torch._C._functorch import peek_interpreter_stack
+    from torch._dynamo import eval_frame
     from torch.autograd import forward_ad
     from torch.jit import is_tracing  # type: ignore[attr-defined]
     from torch.overrides import _get_current_function_mode_stack
@@ -95,21 +193,14 @@ def _plainness() -> Callable[..., bool]:
 
     from gobrrr.work.counter import Counter
 
-    plain = torch.Tensor, torch.nn.Parameter
-
-    def is_known(one: Any) -> bool:
-        if type(one) in plain:
-            return bool(one.is_floating_point()) or one.dtype is torch.int64
-        return not hasattr(one, "__torch_function__")
-
-    def is_plain(*args: Any) -> bool:
-        overriding = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-        return (
-            all(map(is_known, args))
-            and all(isinstance(mode, DeviceContext) for mode in overriding)
-            and all(isinstance(mode, Counter) for mode in _get_current_dispatch_mode_stack())
-            and forward_ad._current_level < 0  # noqa: SLF001 (what its public names do not say)
-            and not is_tracing()  # type: ignore[no-untyped-call]
-        )
-
-    return is_plain
+    overriding = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return (
+        all(type(one) in (torch.Tensor, torch.nn.Parameter) for one in tensors)
+        and all(isinstance(mode, DeviceContext) for mode in overriding)
+        and all(isinstance(mode, Counter) for mode in _get_current_dispatch_mode_stack())
+        and peek_interpreter_stack() is None
+        and forward_ad._current_level < 0  # noqa: SLF001 (what its public names do not say)
+        and eval_frame._stance.stance != "force_eager"  # noqa: SLF001 (likewise)
+        and not torch.compiler.is_compiling()
+        and not is_tracing()  # type: ignore[no-untyped-call]
+    )

@@ -22,7 +22,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.treat.attention import argument, is_transformed, set_argument
-from gobrrr.treat.cross_entropy import torchs_own
 from gobrrr.treat.writes import known, name_of
 
 if TYPE_CHECKING:
@@ -37,7 +36,9 @@ PASSES_ON = ("float", "to", "contiguous", *RESHAPES)
 
 def loss_over_padding(graph: "Graph") -> None:
     """Every loss over a part of a product's outputs reads all of them."""
-    for loss in graph.find_nodes(op="call_function", target=torchs_own()):
+    import torch
+
+    for loss in graph.find_nodes(op="call_function", target=torch.nn.functional.cross_entropy):
         between = _between(argument(loss, 0, "input"))
         if between and _counts_classes_alone(loss) and _has_no_other_use(between[0]):
             _read_on(graph, loss, between)
@@ -45,9 +46,11 @@ def loss_over_padding(graph: "Graph") -> None:
 
 def loss_by_its_parts(graph: "Graph") -> None:
     """Every loss that is fit for it."""
+    import torch
+
     if is_transformed(graph):
         return
-    for loss in graph.find_nodes(op="call_function", target=torchs_own()):
+    for loss in graph.find_nodes(op="call_function", target=torch.nn.functional.cross_entropy):
         if _counts_classes_alone(loss) and known(loss) is not None:
             loss.target = by_its_parts
             loss.kwargs = {**loss.kwargs, "dtype": known(loss).dtype}  # autocast would know this one by its name alone
@@ -84,22 +87,47 @@ def _parts() -> "type[torch.autograd.Function]":
     class Parts(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, logits: "torch.Tensor", target: "torch.Tensor", ignored: int) -> "torch.Tensor":
-            wide, ctx.ignored = _wide(logits), ignored
-            greatest = wide.amax(-1, keepdim=True)
-            likely = (wide - greatest).exp().sum(-1, keepdim=True)
+            losses, greatest, likely = row_losses(logits, target, ignored)
             ctx.save_for_backward(logits, target, greatest, likely)
-            right = wide.gather(-1, target.masked_fill(target == ignored, 0).unsqueeze(-1))
-            return torch.where(target == ignored, 0.0, (likely.log() + (greatest - right)).squeeze(-1))
+            ctx.ignored = ignored
+            return losses
 
         @staticmethod
         def backward(ctx: Any, upstream: "torch.Tensor") -> "tuple[torch.Tensor, None, None]":
             logits, target, greatest, likely = ctx.saved_tensors
-            weight = torch.where(target == ctx.ignored, 0.0, upstream).unsqueeze(-1)
-            is_right = torch.arange(logits.shape[-1], device=logits.device) == target.unsqueeze(-1)
-            chance = (_wide(logits) - greatest).exp() / likely
-            return ((chance - is_right.to(chance.dtype)) * weight).to(logits.dtype), None, None
+            return row_gradients(logits, target, greatest, likely, upstream, ctx.ignored), None, None
 
     return Parts
+
+
+def row_losses(
+    logits: "torch.Tensor", target: "torch.Tensor", ignored: int
+) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor]":
+    """Of each row; with its greatest logit and the sum of all likelihoods beside that one's."""
+    import torch
+
+    wide = _wide(logits)
+    greatest = wide.amax(-1, keepdim=True)
+    likely = (wide - greatest).exp().sum(-1, keepdim=True)
+    right = wide.gather(-1, target.masked_fill(target == ignored, 0).unsqueeze(-1))
+    losses = torch.where(target == ignored, 0.0, (likely.log() + (greatest - right)).squeeze(-1))
+    return losses, greatest, likely
+
+
+def row_gradients(
+    logits: "torch.Tensor",
+    target: "torch.Tensor",
+    greatest: "torch.Tensor",
+    likely: "torch.Tensor",
+    upstream: "torch.Tensor",
+    ignored: int,
+) -> "torch.Tensor":
+    import torch
+
+    weight = torch.where(target == ignored, 0.0, upstream).unsqueeze(-1)
+    is_right = torch.arange(logits.shape[-1], device=logits.device) == target.unsqueeze(-1)
+    chance = (_wide(logits) - greatest).exp() / likely
+    return ((chance - is_right.to(chance.dtype)) * weight).to(logits.dtype)
 
 
 def _wide(logits: "torch.Tensor") -> "torch.Tensor":

@@ -1,4 +1,4 @@
-"""A loss that a step asks torch for by cross_entropy: where nothing that is compiled holds it, that is compiled alone.
+"""A loss that a step asks torch for by cross_entropy: where nothing that is compiled holds it, it is generated alone.
 
 Eager it goes over the logits some nine times, and in fp32 whatever they are in: a cast, log-softmax, their gradients,
 zeros to write one number a row into. Generated it reads them once, or twice on a CPU, and its gradient reads them and
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gobrrr.timing.state import preserved
+from gobrrr.treat.attention import calls_heard
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.cross_entropy import LOSS, standing, torchs_own
-from gobrrr.treat.edit import in_force
+from gobrrr.treat.cross_entropy import LOSS, is_known
 from gobrrr.treat.fusing import compiled_host_s
 from gobrrr.treat.stillness import idle_optimizers, uncompiled
 from gobrrr.treat.subject import Subject
@@ -28,26 +28,40 @@ CASTS = frozenset({"_to_copy", "to"})
 
 def of_the_loss(chart: Chart) -> Callable[[Op], bool]:
     """Whether an op is part of it: a cast of the logits or of their gradient is too."""
-    parts = [op for op in chart.ops if canonical(op.name) in PARTS]
+    shapes = logits_asked_for(chart.subject)
+    parts = [op for op in chart.ops if _is_part(op, shapes)]
     theirs = {ref.storage for op in parts for ref in (*op.inputs, *op.outputs)} - {None}
     casts = [op for op in chart.ops if canonical(op.name) in CASTS and theirs.intersection(_storages(op))]
     known = {id(op) for op in (*parts, *casts)}
     return lambda op: id(op) in known
 
 
+def _is_part(op: Op, shapes: frozenset[tuple[int, ...]]) -> bool:
+    return canonical(op.name) in PARTS and any(ref.shape in shapes for ref in (*op.inputs, *op.outputs))
+
+
 def _storages(op: Op) -> set[int | None]:
     return {ref.storage for ref in (*op.inputs, *op.outputs)}
 
 
+def and_the_loss(chart: Chart, sites: tuple[str, ...], inside: Callable[[Op], bool]) -> Callable[[Op], bool]:
+    """Whether an op is inside, or of the loss where that is among the sites."""
+    if LOSS not in sites:
+        return inside
+    of_loss = of_the_loss(chart)
+    return lambda op: inside(op) or of_loss(op)
+
+
 def loss_alone(chart: Chart) -> tuple[str, ...]:
-    """The site, where it runs op by op and can be asked of another; else none."""
-    runs = any(canonical(op.name) == FIRST for op in chart.exam.ran)
-    return (LOSS,) if runs and is_asked_for(chart.subject) else ()
+    """The site, where a step asks for it and it runs op by op; else none."""
+    shapes = logits_asked_for(chart.subject)
+    return (LOSS,) if any(canonical(op.name) == FIRST and _is_part(op, shapes) for op in chart.exam.ran) else ()
 
 
 def loss_beside(chart: Chart, inside: Callable[[Op], bool]) -> tuple[str, ...]:
     """The same, where it will not be inside of what else is compiled, and is worth to enter compiled code for."""
-    beside = any(canonical(op.name) == FIRST and not inside(op) for op in chart.ops)
+    of_loss = of_the_loss(chart)
+    beside = any(canonical(op.name) == FIRST and of_loss(op) and not inside(op) for op in chart.ops)
     return loss_alone(chart) if beside and gained_s(chart) > 0 else ()
 
 
@@ -58,16 +72,29 @@ def gained_s(chart: Chart) -> float:
     return chart.fusable_s(of_loss)[0] + compiled_host_s(chart, ops, kernels=kernels, calls=1)
 
 
-def is_asked_for(subject: Subject) -> bool:
-    """Under the name that we can stand under: who writes down a loss, or has that function by a name of his own, is not
-    heard.
-    """
-    own, calls = torchs_own(), list[bool]()
+def logits_asked_for(subject: Subject) -> frozenset[tuple[int, ...]]:
+    """Their sizes, of losses of the step as it came that can be generated."""
+    if subject.logits is None:
+        with subject.ended():
+            subject.logits = _heard(subject)
+    return subject.logits
 
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(True)
-        return own(*args, **kwargs)
 
-    with uncompiled(subject), preserved(subject.origin), idle_optimizers(subject), in_force([standing(noted)]):
+def _heard(subject: Subject) -> frozenset[tuple[int, ...]]:
+    import torch
+
+    shapes: set[tuple[int, ...]] = set()
+
+    def note(*args: Any, **kwargs: Any) -> None:
+        if is_known(*args, **kwargs):
+            logits = args[0] if args else kwargs["input"]
+            shapes.add(tuple(logits.shape))
+
+    with (
+        uncompiled(subject),
+        preserved(subject.origin),
+        idle_optimizers(subject),
+        calls_heard(torch.nn.functional.cross_entropy, note),
+    ):
         subject.run()
-        return bool(calls)
+    return frozenset(shapes)

@@ -16,7 +16,7 @@ from gobrrr.treat.code import differ, digest_of
 from gobrrr.treat.compiling import patient_compiler
 from gobrrr.treat.inference import guarded, make_room, optimized, refuse_training
 from gobrrr.treat.outcome import Kept, PrescribedDose, Prescription, Treated, prescription_in
-from gobrrr.treat.subject import Subject, examined_subject
+from gobrrr.treat.subject import Subject, examined_subject, is_bare
 from gobrrr.treat.treatment import TREATMENTS, Dose, Plan, Stage, Unfit, graphless
 from gobrrr.treat.trial import said_by
 
@@ -82,7 +82,7 @@ class Applied:
         self.undo()
         try:
             self.subject.step = self.subject.origin = step
-            self.subject.books = None
+            self.subject.books = self.subject.logits = None
             put_in_force(self.subject, self.plan)
         except BaseException as error:
             self.subject.step = self.subject.origin = _no_step
@@ -232,14 +232,15 @@ def refuse_others(prescription: Prescription, subject: Subject) -> None:
 
     from gobrrr.machine import identify
 
+    shown = sum(not is_bare(model) for model in subject.models.values())
     for what, was, here in (
         ("model", prescription.model, fingerprint_of(subject.models)),
         ("torch", prescription.torch, torch.__version__),
         ("device", prescription.device, identify(subject.device).name),
     ):
-        if was != here and what == "model" and prescription.models not in (None, len(subject.models)):
+        if was != here and what == "model" and prescription.models not in (None, shown):
             raise BadInput(
-                f"models given: {len(subject.models)}, the prescription is for a step of {prescription.models}: "
+                f"models given: {shown}, the prescription is for a step of {prescription.models}: "
                 "gobrrr.apply(..., [model, ...], [optimizer, ...])"
             )
         if was != here:

@@ -46,6 +46,8 @@ class Subject:
     courses: list[Course] = field(default_factory=list)
     books: list[object] | None = None
     """What the step as it came leaves changed that is no tensor, once somebody has looked."""
+    logits: frozenset[tuple[int, ...]] | None = None
+    """Sizes of those that the step as it came asks torch for the loss of, once somebody has listened."""
 
     def run(self) -> Any:
         """The step, however it is treated at that moment."""

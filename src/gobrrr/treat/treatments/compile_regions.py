@@ -10,7 +10,7 @@ from gobrrr.treat.compiling import VERSIONS, generated_otherwise, inductor_after
 from gobrrr.treat.cross_entropy import LOSS
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.fusing import fit_to_compile, fused_forecast, is_compiled
-from gobrrr.treat.losses import loss_beside, of_the_loss
+from gobrrr.treat.losses import and_the_loss, loss_beside
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 from gobrrr.treat.treatments.compile_whole import compiled_sites
@@ -49,12 +49,7 @@ class CompileRegions:
         return (*found, *loss_beside(chart, partial(_is_in, _paths(found))))
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
-        in_blocks, of_loss = partial(_is_in, _paths(sites)), of_the_loss(chart)
-        with_loss = LOSS in sites
-
-        def inside(op: Op) -> bool:
-            return in_blocks(op) or (with_loss and of_loss(op))
-
+        inside = and_the_loss(chart, sites, partial(_is_in, _paths(sites)))
         return fused_forecast(chart, calls=len(sites), pads=False, inside=inside)
 
     def edits(self, subject: Subject, sites: tuple[str, ...], *, graphs: bool = False) -> Iterator[Edit]:

@@ -14,18 +14,18 @@ from gobrrr.treat.compiling import (
     Pass,
     as_eager,
     compiled,
-    compiled_loss,
     compiled_step,
     eager_attention,
     generated_otherwise,
     inductor_after,
 )
-from gobrrr.treat.cross_entropy import LOSS
+from gobrrr.treat.cross_entropy import LOSS, generated_loss
 from gobrrr.treat.edit import Edit
-from gobrrr.treat.fusing import fit_to_compile, fused_forecast
-from gobrrr.treat.losses import loss_beside
+from gobrrr.treat.fusing import fit_to_compile, fused_forecast, is_compiled
+from gobrrr.treat.losses import and_the_loss, loss_beside
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, treatment
+from gobrrr.work.op import Op
 
 WHOLE = ("step",)
 
@@ -52,7 +52,8 @@ class CompileWhole:
         return whole_or_models(chart)
 
     def forecast(self, chart: Chart, sites: tuple[str, ...]) -> Forecast:
-        return fused_forecast(chart, calls=len(sites), pads=True)
+        inside = is_compiled if sites == WHOLE else and_the_loss(chart, sites, _is_in_model)
+        return fused_forecast(chart, calls=len(sites), pads=True, inside=inside)
 
     def edits(self, subject: Subject, sites: tuple[str, ...], *, graphs: bool = False) -> Iterator[Edit]:
         calls = eager_attention(subject) if sites == WHOLE else None
@@ -67,8 +68,12 @@ def whole_or_models(chart: Chart) -> tuple[str, ...]:
     subject = chart.subject
     if subject.models and of_the_step(books_kept(subject), subject):
         models = tuple(f"{root}:" for root in subject.models)
-        return (*models, *loss_beside(chart, inside=lambda op: bool(op.module)))
+        return (*models, *loss_beside(chart, inside=_is_in_model))
     return WHOLE
+
+
+def _is_in_model(op: Op) -> bool:
+    return is_compiled(op) and bool(op.module)
 
 
 def compiled_sites(subject: Subject, sites: tuple[str, ...], backend: Callable[..., Any]) -> Iterator[Edit]:
@@ -77,6 +82,6 @@ def compiled_sites(subject: Subject, sites: tuple[str, ...], backend: Callable[.
         if site in WHOLE:
             yield from compiled_step(subject, backend)
         elif site == LOSS:
-            yield from compiled_loss(backend)
+            yield from generated_loss()
         else:
             yield from compiled(subject.module(site), backend=backend)

@@ -11,6 +11,7 @@ from gobrrr.treat.fusing import compiled_here
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.treatment import Forecast, Stage, Unfit, treatment
 from gobrrr.work.lineage import is_generated
+from gobrrr.work.op import OpClass
 
 if TYPE_CHECKING:
     import torch
@@ -73,17 +74,17 @@ class PaddedProducts:
 
 
 def _gained_s(one: Attributed, sizes: set[int]) -> tuple[float, float]:
-    """In a generated kernel over rows of an odd size, what it takes above its floor; all of one that copies them for
-    the compiler's own padding. As a rule, and at the most.
+    """In a generated kernel over rows of an odd size, what it takes above its floor; all of one that does nothing of
+    the program's and copies them for the compiler's own padding. As a rule, and at the most.
     """
-    if one.op is None or one.floor is None or not is_generated(one.op):
+    if one.op is None or one.floor is None or one.cls is OpClass.CONTRACTION or not is_generated(one.op):
         return 0.0, 0.0
     read, written = ([ref.shape for ref in refs if ref.numel >= LARGE] for refs in (one.op.inputs, one.op.outputs))
-    padded = {size + -size % ALIGNED for size in sizes}
-    if any(shape[-1] in sizes for shape in read) and any(padded.intersection(shape) for shape in written):
-        return one.seconds, one.seconds
     if not any(shape[-1] in sizes for shape in (*read, *written)):
         return 0.0, 0.0
+    padded = {size + -size % ALIGNED for size in sizes}
+    if not one.kernel.fused_from and any(padded.intersection(shape) for shape in written):
+        return one.seconds, one.seconds
     return max(0.0, one.seconds - one.floor.seconds / REACHED), max(0.0, one.seconds - one.floor.seconds)
 
 
