@@ -109,7 +109,8 @@ def row_losses(
     wide = _wide(logits)
     greatest = wide.amax(-1, keepdim=True)
     likely = (wide - greatest).exp().sum(-1, keepdim=True)
-    right = wide.gather(-1, target.masked_fill(target == ignored, 0).unsqueeze(-1))
+    place = target.masked_fill(target < 0, logits.shape[-1])  # of none: compilers would count from the end silently
+    right = wide.gather(-1, place.masked_fill(target == ignored, 0).unsqueeze(-1))
     losses = torch.where(target == ignored, 0.0, (likely.log() + (greatest - right)).squeeze(-1))
     return losses, greatest, likely
 
