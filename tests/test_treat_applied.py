@@ -691,13 +691,13 @@ def test_a_script_has_its_loss_compiled_too_and_need_not_show_it(tmp_path):
     sites = PrescribedDose("compile", ("model:", "model1:", "cross_entropy"))
     found = ran(
         tmp_path,
-        replace(prescription(nn.Linear(16, 24), sites, trains=True), models=1),
+        replace(prescription(nn.Linear(16, 131072), sites, trains=True), models=1),
         """
         import torch
         from torch._dynamo.utils import counters
 
-        model, criterion = torch.nn.Linear(16, 24), torch.nn.CrossEntropyLoss()
-        x, right = torch.randn(8, 16), torch.randint(24, (8,))
+        model, criterion = torch.nn.Linear(16, 131072), torch.nn.CrossEntropyLoss()
+        x, right = torch.randn(8, 16), torch.randint(131072, (8,))
         with torch.no_grad():
             eager = criterion(model(x), right)
         for _ in range(2):

@@ -9,7 +9,7 @@ import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.timing.state import preserved
 from gobrrr.timing.steady import CUDA_STEP_EFFORT
 from gobrrr.treat.compiling import patient_compiler
-from gobrrr.treat.cross_entropy import LOSS
+from gobrrr.treat.cross_entropy import LEAST, LOSS
 from gobrrr.treat.edit import Edit
 from gobrrr.treat.launched import launched
 from gobrrr.treat.memory import peak_bytes, private_pools
@@ -196,7 +196,7 @@ def treated_as(found):
 def classifying():
     """Under autocast, its loss beside the model."""
     torch.manual_seed(0)
-    model = torch.nn.Sequential(Block(64), Block(64), torch.nn.Linear(64, 1000)).cuda()
+    model = torch.nn.Sequential(Block(64), Block(64), torch.nn.Linear(64, LEAST // 32)).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     x, right = torch.randn(32, 64, device="cuda"), torch.randint(1000, (32,), device="cuda")
 

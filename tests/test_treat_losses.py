@@ -14,7 +14,7 @@ import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.timing.state import preserved
 from gobrrr.treat import losses
 from gobrrr.treat.compiling import VERSIONS, patient_compiler
-from gobrrr.treat.cross_entropy import LOSS
+from gobrrr.treat.cross_entropy import LEAST, LOSS
 from gobrrr.treat.fusing import compiled_here
 from gobrrr.treat.losses import gained_s, loss_beside, of_the_loss
 from gobrrr.treat.search import graphed_exam
@@ -33,6 +33,8 @@ from treating import Block, classifying, subject, training
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
 )  # Dynamo
+
+CLASSES = LEAST // 8
 
 GPT2 = {"logits": frozenset({(8 * 1024, 50257)})}
 """What its step asks for the loss of."""
@@ -69,7 +71,7 @@ class Losing(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.blocks, self.head = nn.ModuleList(Block() for _ in range(2)), nn.Linear(16, 24)
+        self.blocks, self.head = nn.ModuleList(Block() for _ in range(2)), nn.Linear(16, CLASSES)
 
     def forward(self, x: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:
@@ -79,7 +81,7 @@ class Losing(nn.Module):
 
 def losing():
     torch.manual_seed(0)
-    model, batch = Losing(), (torch.randn(8, 16), torch.randint(24, (8,)))
+    model, batch = Losing(), (torch.randn(8, 16), torch.randint(CLASSES, (8,)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 
     def step() -> torch.Tensor:
@@ -106,7 +108,7 @@ class Counting:
 def written_out():
     """The same loss, not asked for by its name."""
     torch.manual_seed(0)
-    model, x, right = nn.Linear(16, 24), torch.randn(8, 16), torch.randint(24, (8,))
+    model, x, right = nn.Linear(16, CLASSES), torch.randn(8, 16), torch.randint(CLASSES, (8,))
 
     def step() -> torch.Tensor:
         loss = functional.nll_loss(functional.log_softmax(model(x), -1), right)
@@ -118,7 +120,7 @@ def written_out():
 
 def smoothed():
     torch.manual_seed(0)
-    model, x, right = nn.Linear(16, 24), torch.randn(8, 16), torch.randint(24, (8,))
+    model, x, right = nn.Linear(16, CLASSES), torch.randn(8, 16), torch.randint(CLASSES, (8,))
 
     def step() -> torch.Tensor:
         loss = functional.cross_entropy(model(x), right, label_smoothing=0.1)
@@ -131,11 +133,11 @@ def smoothed():
 def distilling():
     """From a teacher of more classes; and its own loss is torch's."""
     torch.manual_seed(0)
-    student, x, right = nn.Linear(16, 24), torch.randn(8, 16), torch.randint(4, (8,))
+    student, x, right = nn.Linear(16, CLASSES + 20), torch.randn(8, 16), torch.randint(CLASSES, (8,))
     told = torch.randn(8, 20).softmax(-1)
 
     def step() -> torch.Tensor:
-        classes, others = student(x).split([4, 20], -1)
+        classes, others = student(x).split([CLASSES, 20], -1)
         loss = functional.cross_entropy(classes, right) + functional.kl_div(others.log_softmax(-1), told)
         loss.backward()
         return loss.detach()
@@ -185,7 +187,7 @@ def test_a_softmax_that_is_not_of_the_loss_is_not_promised():
     chart = charted(distilling)
     of_loss = of_the_loss(chart)
     found = {op.inputs[0].shape for op in chart.ops if canonical(op.name) == "_log_softmax" and of_loss(op)}
-    assert found == {(8, 4)}
+    assert found == {(8, CLASSES)}
 
 
 def test_casts_of_logits_and_of_their_gradient_are_part_of_the_loss():
@@ -286,7 +288,7 @@ def test_what_is_counted_of_a_treated_step_is_what_it_does(dose):
 
 def test_whoever_calls_the_model_has_its_loss_compiled():
     """As in production, where nobody knows the step: in the model's forward, or beside it."""
-    model, x, right = nn.Linear(16, 24), torch.randn(8, 16), torch.randint(24, (8,))
+    model, x, right = nn.Linear(16, CLASSES), torch.randn(8, 16), torch.randint(CLASSES, (8,))
     found = examined_subject(lambda: None, lambda: model)
     turn = found.become((ALONE,))
     got = nn.CrossEntropyLoss()(model(x), right)

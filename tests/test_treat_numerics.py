@@ -89,6 +89,19 @@ def test_an_error_in_elements_that_nobody_looked_at_shows_in_the_size_of_the_who
     assert not judged(eager, candidate).passed
 
 
+@pytest.mark.parametrize("rest", [1e-12, 0.0], ids=["small", "zero"])
+def test_few_that_are_large_and_were_not_looked_at_may_be_rounded_and_not_be_wrong(rest):
+    """As second moments of a head: of its words some have been right, and all others were unlikely."""
+    right = rest * torch.rand(1 << 17, dtype=torch.float64)
+    spikes = slice(1, None, 9 * 1820)  # of every 9 the first is looked at
+    right[spikes] = 1e-4 * torch.rand(9, dtype=torch.float64)
+    eager = right.float()
+    rounded, wrong = eager * (1 + 2**-22), eager.clone()
+    wrong[spikes] *= 1.001
+    assert judged(eager, rounded, right).passed
+    assert not judged(eager, wrong, right).passed
+
+
 def test_what_is_zero_but_for_rounding_is_measured_by_the_usual_error():
     """As the gradient of a key's bias: softmax does not see it, and every program has other noise there."""
     generator = torch.Generator().manual_seed(0)

@@ -25,6 +25,9 @@ LOSS = "cross_entropy"
 
 REDUCTIONS = ("none", "mean", "sum")
 
+LEAST = 1 << 20
+"""Logits: fewer stay in the cache, where nine passes over them take no longer than to enter compiled code twice."""
+
 
 def generated_loss() -> Iterator[Edit]:
     """For the whole process, as long as anybody wants it."""
@@ -53,7 +56,7 @@ def is_known(
         plain
         and reduction in REDUCTIONS
         and input.dim() == 2
-        and input.numel() > 0
+        and input.numel() >= LEAST
         and input.is_floating_point()
         and target.dtype is torch.int64
         and target.shape == input.shape[:1]
@@ -98,12 +101,26 @@ def _asking(
 
 
 def answered(logits: "torch.Tensor", target: "torch.Tensor", *how: Any) -> "torch.Tensor":
-    if _is_plain(logits, target) and is_known(logits, target, *how):
-        ignored, reduction = how[2], how[4]
+    ignored, reduction = how[2], how[4]
+    if (
+        _is_plain(logits, target)
+        and is_known(logits, target, *how)
+        and not _is_seen_to_be_none(logits, target, ignored)
+    ):
         loss: torch.Tensor = _generated().apply(logits, target, ignored, reduction, _given_in(logits))  # type: ignore[no-untyped-call]
         return loss
     found: torch.Tensor = torchs_own()(logits, target, *how)
     return found
+
+
+def _is_seen_to_be_none(logits: "torch.Tensor", target: "torch.Tensor", ignored: int) -> bool:
+    """Whether some class is none: generated code for a CPU ends the process there, if it runs on several threads. A GPU
+    asserts it by itself, and would have to be waited for.
+    """
+    if target.device.type != "cpu":
+        return False
+    is_none = (target < 0) | (target >= logits.shape[-1])
+    return bool((is_none & (target != ignored)).any())
 
 
 def _given_in(logits: "torch.Tensor") -> "torch.dtype":

@@ -82,6 +82,11 @@ class Seen:
         return math.prod(self.shape)
 
     @property
+    def whole_size(self) -> float:
+        """The root of its elements' mean square; 0 where they are not finite."""
+        return self.norm / math.sqrt(max(1, self.elements)) if math.isfinite(self.norm) else 0.0
+
+    @property
     def epsilon(self) -> float:
         return EPSILONS.get(self.dtype, EPSILONS["float32"])
 
@@ -222,7 +227,9 @@ class Error:
     """Of its own numbers; or, if more, what rounding moves where the step turns on it: a ReLU near zero, a maximum."""
     factor: float
     norms_apart: float
-    """By how much the sizes of the whole tensors differ, over the root of their elements' number."""
+    """By how much the sizes of the whole tensors differ, over the root of their elements' number; and where what was
+    looked at is smaller than the rest, as of the likelihoods of all words but the right ones, in its measure.
+    """
     change: float | None
     """What the step does to it; None of what it makes."""
     is_double: bool
@@ -237,7 +244,8 @@ class Error:
         cls, base: Seen, seen: Seen, truth: Seen | None, shaken: Sequence[Seen] = (), before: Seen | None = None
     ) -> "Error":
         right = truth if truth is not None and _is_reference(truth, base) else base
-        size, eagers = _rms(right.values), _rms(base.values - right.values)
+        whole = right.whole_size
+        size, eagers = _rms(right.values) or whole, _rms(base.values - right.values)
         alike = [one for one in shaken if one.shape == right.shape]
         moved = max((_rms(one.values - right.values) for one in alike), default=0.0)
         was = before.values if before is not None and before.shape == base.shape else None
@@ -249,9 +257,7 @@ class Error:
             eagers=eagers,
             rounding=max(base.epsilon * size, moved),
             factor=factor(base, max(0.0, eagers - base.epsilon * size), size if change is None else change),
-            norms_apart=abs(seen.norm - right.norm) / math.sqrt(max(1, base.elements))
-            if math.isfinite(right.norm)
-            else 0.0,
+            norms_apart=_norms_apart(seen, right) * (min(1.0, size / whole) if whole else 1.0),
             change=change,
             is_double=base.dtype == "float64" and right is truth and eagers <= DOUBLE * SLACK * size,
             is_known=is_known,
@@ -287,6 +293,10 @@ class Error:
     def is_beyond(self, usual: "Usual", allowed: str | None) -> bool:
         """By the elements that were looked at; and by the whole, whose size cannot differ by more than its error."""
         return self.is_lost or not max(self.own, self.norms_apart) <= self.limit(usual, allowed)
+
+
+def _norms_apart(seen: Seen, right: Seen) -> float:
+    return abs(seen.norm - right.norm) / math.sqrt(max(1, right.elements)) if math.isfinite(right.norm) else 0.0
 
 
 def _is_reference(truth: Seen, base: Seen) -> bool:
