@@ -4,10 +4,15 @@ import pytest
 import torch
 from torch._dynamo.variables import builder
 
+import gobrrr.treat.treatments  # noqa: F401 (registers them)
 from gobrrr.timing.state import preserved
 from gobrrr.treat.compiling import patient_compiler
+from gobrrr.treat.optimizers import Gradients
+from gobrrr.treat.subject import subject_of
+from gobrrr.treat.treatment import TREATMENTS, Dose
 from gobrrr.work import compiler_events
 from test_treat_reduce_overhead import WHOLE, reading
+from treating import Block, Signs
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +36,60 @@ def test_a_number_that_the_step_reads_is_not_compiled_for_each_of_its_values():
         values |= {found.run() for _ in range(4)}
         assert compiler_events.since(warm) is None
     assert len(values) == 6, "and there were as many of them as steps"
+
+
+def updating(optimizer):
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(Block(), Block()), torch.randn(8, 16)
+    made = optimizer(model.parameters(), lr=1e-2)
+
+    def step() -> torch.Tensor:
+        made.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        made.step()
+        return loss.detach()
+
+    return model, step
+
+
+@pytest.mark.parametrize("optimizer", [Signs, torch.optim.RMSprop])
+def test_gradients_that_are_made_anew_are_no_other_program(optimizer):
+    """As after zero_grad(), which lets go of them."""
+    (model, step), (twin, eager) = updating(optimizer), updating(optimizer)
+    found = subject_of(lambda: step)
+    for one in (step, eager):
+        one()
+    found.become((Dose(TREATMENTS["compiled-optimizer"], ("0",)),))
+    with patient_compiler():
+        for one in (found.run, found.run, eager, eager):
+            one()
+        warm = compiler_events.mark()
+        for one in (found.run, found.run, eager, eager):
+            one()
+        assert compiler_events.since(warm) is None
+    found.end()
+    for own, other in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(own, other)
+        torch.testing.assert_close(own.grad, other.grad)
+
+
+def test_gradients_are_the_programs_own_again_and_nothing_holds_them():
+    weight = torch.nn.Parameter(torch.ones(4))
+    weight.grad = own = torch.full((4,), 2.0)
+    gradients = Gradients(torch.optim.SGD([weight]))
+    with gradients.in_tensors_that_stay():
+        held = weight.grad
+        held.add_(1)
+    assert weight.grad is own
+    assert own.tolist() == [3.0] * 4
+    assert held.untyped_storage().nbytes() == 0
+    weight.grad = torch.full((4,), 5.0)
+    with gradients.in_tensors_that_stay():
+        assert weight.grad is held
+        assert held.tolist() == [5.0] * 4
+        weight.grad = None
+    assert weight.grad is None, "as the step has left it"
 
 
 class Windows(torch.nn.Module):

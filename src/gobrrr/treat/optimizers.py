@@ -234,3 +234,44 @@ def _has_a_rate(group: Mapping[str, Any]) -> bool:
     import torch
 
     return bool(group["params"]) and isinstance(group.get("lr"), Real | torch.Tensor)
+
+
+class Gradients:
+    """An optimizer's. A compiler knows each by the tensor object that it is, and one that is made anew for every step
+    would be another program: while a compiled step runs, all lie in tensors that stay.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        from torch.utils.weak import WeakTensorKeyDictionary
+
+        self.optimizer = optimizer
+        self.standing: Any = WeakTensorKeyDictionary()
+
+    @contextmanager
+    def in_tensors_that_stay(self) -> Iterator[None]:
+        """Afterwards they are the program's, and no memory of theirs is held."""
+        own = [(one, one.grad) for group in self.optimizer.param_groups for one in group["params"]]
+        dense = [(one, gradient) for one, gradient in own if gradient is not None and is_strided(gradient)]
+        try:
+            for parameter, gradient in dense:
+                parameter.grad = self._holding(parameter, gradient)
+            yield
+        finally:
+            for parameter, gradient in dense:
+                held = self.standing[parameter]
+                if parameter.grad is held:
+                    parameter.grad = gradient
+                held.data = gradient.data.new_empty(0)
+
+    def _holding(self, parameter: "torch.Tensor", gradient: "torch.Tensor") -> "torch.Tensor":
+        held: torch.Tensor | None = self.standing.get(parameter)
+        if held is None or (held.dtype, held.device) != (gradient.dtype, gradient.device):
+            held = self.standing[parameter] = gradient.detach()
+        held.data = gradient.data
+        return held
+
+
+def is_strided(tensor: "torch.Tensor") -> bool:
+    import torch
+
+    return tensor.layout is torch.strided

@@ -36,7 +36,8 @@ UNCOMPILED = ("LBFGS", "SparseAdam")
     import torch
 
     # rates in tensors, or each other one is compiled anew; and not dynamic,
-    # or other settings stay what they were; schedulers are made first
+    # or other settings stay what they were; schedulers are made first; and
+    # one's own is compiled anew after zero_grad(), but for set_to_none=False
     $settings
     $optimizer.step = torch.compile($optimizer.step, dynamic=False)
     """,
