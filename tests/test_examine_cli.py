@@ -43,6 +43,23 @@ def gobrrr(monkeypatch, capfd):
     sys.modules.pop("_gobrrr_user_mine", None)
 
 
+SCRIPT = """
+import sys
+asked = list(sys.argv)
+
+
+def make():
+    assert asked == sys.argv and len(asked) == 1 and asked[0].endswith("mine.py"), sys.argv
+    return nn.Linear(4, 3), torch.ones(2, 4)
+"""
+
+
+def test_a_file_finds_none_of_our_words_on_its_command_line(gobrrr, written):
+    code, _, err = gobrrr("examine", written(SCRIPT))
+    assert code == 0, err
+    assert sys.argv[1] == "examine", "and afterwards they are ours"
+
+
 # examine
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from gobrrr import schema
 from gobrrr.cli import gobrrr, output
+from gobrrr.cli.terminal import show_page
 from gobrrr.diagnose.compare import Comparison
 from gobrrr.diagnose.findings import FINDINGS, Finding
 from gobrrr.errors import UsageError
@@ -212,6 +213,23 @@ def test_treatments_have_their_names_on_every_terminal(width):
     Console(file=file, width=width, highlight=False).print(treat.render(treated(), "next"))
     waterfall = file.getvalue().partition("kept\n")[0]
     assert all(name in waterfall for name in ("as it was", "compile", "whole-step-graph", "treated", "fused floor"))
+
+
+def test_code_is_not_wrapped_however_narrow_the_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    found = treated()
+    long = f"optimizer = {'x' * 100}  # which is long"
+    found = replace(found, kept=(replace(found.kept[0], by_hand=long), *found.kept[1:]))
+    file = io.StringIO()
+    show_page(treat.render(found, "next"), file)
+    assert f"  {long}\n" in file.getvalue()
+
+
+def test_a_weak_check_is_told_as_one():
+    found = treated()
+    weak = replace(found.kept[0], numerics=replace(found.kept[0].numerics, weak=True))
+    told = treatment_view(replace(found, kept=(weak, *found.kept[1:]))).kept
+    assert ["by chance alone" in one.numerics for one in told] == [True, *(False for _ in told[1:])]
 
 
 def test_what_is_asked_of_a_lab_is_what_there_is_of_labs(tmp_path):

@@ -529,6 +529,15 @@ def test_what_is_slower_in_the_end_is_not_kept_whatever_it_won_before():
     assert "0.96x (0.90 to 1.04)" in search.lost["good"].trial.reason
 
 
+@pytest.mark.parametrize(("low", "doubted"), [(0.86, True), (1.02, False)])
+def test_what_may_be_no_faster_in_the_end_is_doubted(low, doubted):
+    ward = Ward(factors={"good": 0.5})
+    search = searched(ward, made(ward, "good"))
+    final = Final(search.bench.subject.plan, Sample((2.1,)), Sample((2.0,)), Comparison(1.05, Interval(low, 1.1)))
+    assert _confirmed(search, final) is final
+    assert any("may be no faster" in one for one in search.warnings) == doubted
+
+
 def test_what_is_risky_is_rehearsed_and_its_failure_is_the_reason():
     ward = Ward(factors={"graph": 0.5})
     search = searched(ward, made(ward, "graph", risky=True), rehearse=fails)

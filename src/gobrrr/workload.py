@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import wraps
 from inspect import isfunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,7 +107,7 @@ def load_factory(target: str) -> Callable[[], Any]:
         own = {n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__}
         offered = ", ".join(n for n, v in own.items() if isfunction(v) and not n.startswith("_"))
         raise UsageError(f"{file} has no function {name!r}; it has: {offered or 'none'}")
-    return factory  # type: ignore[no-any-return]
+    return _as_a_program(factory, path)
 
 
 def made_step(factory: Callable[[], Any]) -> tuple[Step, Workload | None]:
@@ -198,11 +199,26 @@ def _import_file(path: Path) -> Any:
     sys.modules[name] = module
     loader = spec.loader
     try:
-        user_code(lambda: loader.exec_module(module), f"{path}")
+        user_code(_as_a_program(lambda: loader.exec_module(module), path), f"{path}")
     except GobrrrError:
         del sys.modules[name]
         raise
     return module
+
+
+def _as_a_program(call: Callable[[], Any], path: Path) -> Callable[[], Any]:
+    """Called with its own name as the only word of the command line: ours say nothing to it."""
+
+    @wraps(call)
+    def called() -> Any:
+        words = sys.argv
+        sys.argv = [str(path)]
+        try:
+            return call()
+        finally:
+            sys.argv = words
+
+    return called
 
 
 def where(error: BaseException) -> str:

@@ -34,5 +34,6 @@ def show_page(page: "RenderableType", file: TextIO | None = None) -> None:
     console = Console(file=file, highlight=False)
     letters = _IN_ASCII if console.options.ascii_only else {}
     console.print(
-        Segments(Segment(printable(text).translate(letters), style) for text, style, _ in console.render(page))
+        Segments(Segment(printable(text).translate(letters), style) for text, style, _ in console.render(page)),
+        crop=False,  # what is wider than the terminal is code, and whole
     )

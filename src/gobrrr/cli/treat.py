@@ -10,7 +10,7 @@ import click
 from gobrrr import schema, units
 from gobrrr.cli.output import answer, check_writable, output_option
 from gobrrr.cli.terminal import say, show_page
-from gobrrr.errors import UsageError
+from gobrrr.errors import CannotDecide, Interrupted, UsageError
 
 if TYPE_CHECKING:
     from gobrrr.treat.outcome import Treated
@@ -63,12 +63,34 @@ def command(
     written = None
     try:
         if keep is not None:
-            schema.write(found.prescription, keep)
-            say(f"wrote {keep}")
-            written = keep
+            written = _kept_in(keep, found)
     finally:
         page = partial(render, found, _following(found, target, types, written))
         answer("treatment", found, found, page, outputs=outputs, as_json=as_json)
+    _refuse_to_say_no(found)
+
+
+def _kept_in(path: Path, found: "Treated") -> Path | None:
+    """What is there already may be worth more than nothing."""
+    if not found.kept:
+        say(f"nothing helped: {path} is not written")
+        return None
+    schema.write(found.prescription, path)
+    say(f"wrote {path}")
+    return path
+
+
+def _refuse_to_say_no(found: "Treated") -> None:
+    """Where nothing was kept because nobody could tell, or waited."""
+    from gobrrr.treat.search import INTERRUPTED
+    from gobrrr.treat.trial import UNDECIDED
+
+    if found.kept:
+        return
+    if any(one.reason == INTERRUPTED for one in found.not_tried):
+        raise Interrupted("interrupted before anything had helped")
+    if any(one.reason.startswith(UNDECIDED) for one in found.rejected):
+        raise CannotDecide("nothing was kept, and not all could be decided: try again on a quieter machine")
 
 
 def _following(found: "Treated", target: str, allow: frozenset[str], keep: Path | None) -> str:

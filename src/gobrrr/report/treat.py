@@ -30,7 +30,7 @@ def render(found: Treated, following: str) -> RenderableType:
     parts += _section("not tried", map(_not_tried, view.not_tried))
     parts += _section("left to you", _left(view.advice))
     parts += _section("doubts", view.doubts)
-    parts += _section("by hand", (line for one in view.kept for line in one.by_hand.splitlines()))
+    parts += _section("by hand", (line for one in view.kept for line in one.by_hand.splitlines()), wraps=False)
     return Group(*parts, "", Text(f"next: {following}", style="bold"))
 
 
@@ -70,8 +70,9 @@ def _advised(one: AdviceLine) -> Iterator[str]:
     yield from (f"  {line}" for line in one.evidence)
 
 
-def _section(title: str, lines: Iterable[str]) -> list[RenderableType]:
-    shown = [Text(f"  {line}") for line in lines]
+def _section(title: str, lines: Iterable[str], *, wraps: bool = True) -> list[RenderableType]:
+    """Code does not: it would be another."""
+    shown = [Text(f"  {line}", no_wrap=not wraps, overflow=None if wraps else "ignore") for line in lines]
     return ["", Text(title, style="bold"), *shown] if shown else []
 
 

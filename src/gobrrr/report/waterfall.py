@@ -169,6 +169,7 @@ def _levels(found: Treated) -> Iterator[Level]:
 def _kept(one: Kept) -> KeptLine:
     check = one.numerics
     error = "" if check.worst_error is None else f", worst error {check.worst_error:.2g}"
+    error += ", compared without fp64 or by chance alone" if check.weak else ""
     return KeptLine(
         name=plain(one.treatment),
         predicted=one.predicted,

@@ -24,6 +24,7 @@ REPLAY_S = 12e-6
 """Of a captured graph, where nobody measured it."""
 
 SPENT = "the budget is spent"
+INTERRUPTED = "the search was interrupted"
 
 Examine = Callable[[], Exam]
 
@@ -76,7 +77,7 @@ class Search:
                 if best is not None:
                     self._keep(best)
         except KeyboardInterrupt:
-            self._leave("the search was interrupted")
+            self._leave(INTERRUPTED)
             raise
         if self._is_spent():
             self._leave(SPENT)

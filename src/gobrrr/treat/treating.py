@@ -193,9 +193,13 @@ def _not_raced(search: Search, exam: Exam, plan: Plan) -> Final:
 def _confirmed(search: Search, final: Final) -> Final:
     """What won its own races and is slower in the end was luck: nothing of it is kept."""
     won, interval = final.comparison.speedup, final.comparison.interval
-    if won >= 1 or not search.kept or not final.side_by_side:
+    if not search.kept or not final.side_by_side:
         return final
     side_by_side = f"{won:.2f}x ({interval.low:.2f} to {interval.high:.2f})"
+    if won >= 1:
+        if interval.low < 1:
+            search.warnings.append(f"in the last race it may be no faster than the step as it came: {side_by_side}")
+        return final
     search.disown(f"all that was kept is slower in the end: {side_by_side} beside the step as it came")
     return _unchanged(final.before)
 

@@ -23,6 +23,7 @@ from gobrrr.treat.subject import Subject, Turn
 from gobrrr.treat.treatment import Plan, Unfit
 from gobrrr.treat.verify import Truth, verified
 
+UNDECIDED = "cannot decide"
 NO_FASTER = "no faster"
 RIVAL_FASTER = "another of its kind is faster"
 
@@ -185,7 +186,7 @@ def _why_not(ran: Race, floor_s: float | None, rival: float) -> str | None:
     if ran.is_won:
         return None if won > rival else f"{RIVAL_FASTER}; its numbers were not checked"
     if ran.is_open:
-        return f"cannot decide: the interval is {interval.low:.3f} to {interval.high:.3f} amid noise"
+        return f"{UNDECIDED}: the interval is {interval.low:.3f} to {interval.high:.3f} amid noise"
     return "slower" if interval.high < 1 else NO_FASTER
 
 

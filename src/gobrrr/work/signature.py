@@ -32,7 +32,7 @@ def changed(first: Program, later: Program) -> str | None:
     if _updates(first) != _updates(later):
         return f"{differs}: its optimizer steps in some of them alone; let one step add up all that goes into an update"
     return (
-        f"{differs}: give it inputs of one shape, and undo in "
+        f"{differs}: give it inputs of one shape, let it add up all gradients that go into an update, and undo in "
         "Workload(reset=...) what it leaves behind, such as a key-value cache that it fills"
     )
 

@@ -33,7 +33,7 @@ REPEATS = 2
     import torch
 
     # each on its own: one compilation serves all, and attention stays whole
-    # what gobrrr changes in the graphs besides, gobrrr.apply alone does
+    # gobrrr.apply changes the graph besides: without, it may gain less, or lose
     torch._dynamo.config.recompile_limit += $versions  # for blocks that differ
     options = $options
     $compiled

@@ -32,7 +32,7 @@ WHOLE = ("step",)
 BY_HAND = """
     import torch
 
-    # what gobrrr changes in the graph besides, gobrrr.apply alone does
+    # gobrrr.apply changes the graph besides: without, it may gain less, or lose
     options = $options
     $compiled
     """
