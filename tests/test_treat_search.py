@@ -685,3 +685,12 @@ def test_what_could_not_be_examined_is_unseen_and_the_search_goes_on():
     assert names(search.kept) == ["good", "other"]
     assert search.unseen
     assert "good could not be examined" in search.warnings[0]
+
+
+def test_what_was_never_for_the_step_is_told_as_that_whatever_of_its_kind_is_kept():
+    ward = Ward(factors={"good": 0.5})
+    others = made(ward, "idle", group="g", unfit="it has no loss"), made(ward, "small", group="g", predicted=1.001)
+    search = searched(ward, made(ward, "good", group="g"), *others)
+    assert names(search.kept) == ["good"]
+    assert search.passed_over["idle"] == (None, "it has no loss")
+    assert search.passed_over["small"] == (None, "another of its kind is kept")

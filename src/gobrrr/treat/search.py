@@ -117,7 +117,7 @@ class Search:
     def _ruled_out(self, treatment: Treatment) -> str | None:
         """Whatever it could gain."""
         if treatment.group is not None and any(_group(attempt) == treatment.group for attempt in self.kept):
-            return "another of its kind is kept"
+            return self.unfit.get(treatment.name, "another of its kind is kept")
         return None
 
     def _forbidden(self, treatment: Treatment) -> str | None:
