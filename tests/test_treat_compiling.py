@@ -74,20 +74,64 @@ def test_gradients_that_are_made_anew_are_no_other_program(optimizer):
         torch.testing.assert_close(own.grad, other.grad)
 
 
+class Lazy(torch.optim.Optimizer):
+    """Makes its momentum when it first needs it, as many do."""
+
+    def __init__(self, parameters, lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                if not state:
+                    state["mean"] = torch.zeros_like(parameter)
+                state["mean"].mul_(0.9).add_(parameter.grad)
+                state["last"] = parameter.grad
+                parameter.add_(state["mean"], alpha=-group["lr"])
+
+
+def test_an_optimizer_may_begin_compiled_and_keep_gradients():
+    """As when a prescription is applied before the first step."""
+    (model, step), (twin, eager) = updating(Lazy), updating(Lazy)
+    found = subject_of(lambda: step)
+    found.become((Dose(TREATMENTS["compiled-optimizer"], ("0",)),))
+    with patient_compiler():
+        for one in (found.run, eager) * 4:
+            one()
+    (optimizer,) = found.optimizers
+    found.end()
+    for own, other in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(own, other)
+        torch.testing.assert_close(optimizer.state[own]["last"], other.grad)
+        assert optimizer.state[own]["mean"].data_ptr() != own.grad.data_ptr()
+
+
+def test_gradients_that_somebody_keeps_are_theirs():
+    weight, kept = torch.nn.Parameter(torch.ones(4)), []
+    gradients = Gradients(torch.optim.SGD([weight]))
+    for number in (2.0, 3.0):
+        weight.grad = torch.full((4,), number)
+        with gradients.in_tensors_that_stay():
+            kept.append(weight.grad)
+    assert [one.tolist() for one in kept] == [[2.0] * 4, [3.0] * 4]
+
+
 def test_gradients_are_the_programs_own_again_and_nothing_holds_them():
     weight = torch.nn.Parameter(torch.ones(4))
     weight.grad = own = torch.full((4,), 2.0)
     gradients = Gradients(torch.optim.SGD([weight]))
     with gradients.in_tensors_that_stay():
-        held = weight.grad
-        held.add_(1)
+        held = id(weight.grad)
+        weight.grad.add_(1)
     assert weight.grad is own
     assert own.tolist() == [3.0] * 4
-    assert held.untyped_storage().nbytes() == 0
+    assert gradients.standing[weight].untyped_storage().nbytes() == 0
     weight.grad = torch.full((4,), 5.0)
     with gradients.in_tensors_that_stay():
-        assert weight.grad is held
-        assert held.tolist() == [5.0] * 4
+        assert id(weight.grad) == held
+        assert weight.grad.tolist() == [5.0] * 4
         weight.grad = None
     assert weight.grad is None, "as the step has left it"
 

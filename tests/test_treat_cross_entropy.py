@@ -14,10 +14,12 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from gobrrr.treat import cross_entropy
+from gobrrr.treat import cross_entropy, losses
 from gobrrr.treat.cross_entropy import generated_loss
 from gobrrr.treat.edit import in_force, swap_off, swap_on
 from gobrrr.treat.loss_head import by_its_parts, loss_by_its_parts
+from gobrrr.treat.treatment import Unfit
+from treating import classifying, subject
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
@@ -394,5 +396,27 @@ def test_who_listens_to_ops_hears_torchs_own():
 
 @pytest.mark.usefixtures("generated")
 def test_where_nothing_is_to_be_compiled_it_is_torchs_own():
-    with torch.compiler.set_stance("force_eager"):
-        assert not is_generated(functional.cross_entropy(*batch()))
+    for stance in ("force_eager", "fail_on_recompile"):
+        with torch.compiler.set_stance(stance):
+            assert not is_generated(functional.cross_entropy(*batch()))
+
+
+@pytest.mark.usefixtures("generated")
+def test_where_there_are_no_numbers_it_is_torchs_own():
+    logits, target = (one.to("meta") for one in batch())
+    assert functional.cross_entropy(logits, target).shape == ()
+
+
+def test_what_a_program_has_put_in_its_place_stays(monkeypatch):
+    own = functional.cross_entropy
+
+    def around(*args, **how):
+        return own(*args, **how)
+
+    monkeypatch.setattr(functional, "cross_entropy", around)
+    code = around.__code__
+    with pytest.raises(Unfit, match="another function"):
+        swap_on(generated_loss())
+    assert around.__code__ is code
+    assert losses.logits_asked_for(subject(classifying())) == frozenset()
+    monkeypatch.undo()

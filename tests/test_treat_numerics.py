@@ -102,6 +102,26 @@ def test_few_that_are_large_and_were_not_looked_at_may_be_rounded_and_not_be_wro
     assert not judged(eager, wrong, right).passed
 
 
+@pytest.mark.parametrize("allowed", [None, "bf16"])
+@pytest.mark.parametrize("noise", [0.0, 1.0], ids=["exact", "noise"])
+def test_few_that_are_large_are_not_excused_by_what_is_usual_elsewhere(allowed, noise):
+    """As of a table of words whose rows hardly anybody read, beside layers that all did."""
+    torch.manual_seed(0)
+    layers = {f"gradient of {number}": 1e-2 * torch.randn(1000, dtype=torch.float64) for number in range(5)}
+    table = 1e-9 * torch.rand(1 << 22, dtype=torch.float64)
+    spikes = slice(1, None, 257 * 100)  # of every 257 the first is looked at
+    table[spikes] = 1.0
+    right = {**layers, "gradient of table": table}
+    eager = {name: one.float() for name, one in right.items()}
+    shaken = eager["gradient of table"] + noise * 1e-9 * torch.randn(1 << 22)
+    shaken[spikes] = 1.0
+    eager["gradient of table"] = shaken
+    for factor, passed in ((1.0, True), (0.0, False), (2.0, False)):
+        candidate = {**eager, "gradient of table": shaken.clone()}
+        candidate["gradient of table"][spikes] *= factor
+        assert check(seen(eager), seen(candidate), seen(right), Numerics.SAME, allowed).passed == passed
+
+
 def test_what_is_zero_but_for_rounding_is_measured_by_the_usual_error():
     """As the gradient of a key's bias: softmax does not see it, and every program has other noise there."""
     generator = torch.Generator().manual_seed(0)

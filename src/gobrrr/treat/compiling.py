@@ -28,7 +28,7 @@ from gobrrr.treat.draws import drawn_by_four
 from gobrrr.treat.edit import Edit, attribute, shared, swap_off, swap_on
 from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
 from gobrrr.treat.once import computed_once
-from gobrrr.treat.optimizers import Gradients, Rates, other_settings
+from gobrrr.treat.optimizers import Gradients, Rates, has_begun, other_settings
 from gobrrr.treat.stillness import idle_optimizers, uncompiled
 from gobrrr.treat.subject import Subject
 from gobrrr.treat.writes import known
@@ -200,9 +200,13 @@ def compiled_update(optimizer: "torch.optim.Optimizer") -> Iterator[Edit]:
     method, rates, gradients = optimizer.step, Rates(optimizer), Gradients(optimizer)
     update = torch.compile(method, dynamic=False)  # where another setting is taken for a variable it stays what it was
     settings: set[Any] = set()
+    begun = [has_begun(optimizer)]
 
     @wraps(method)
     def called(_owner: object, *args: Any, **kwargs: Any) -> Any:
+        if not begun[0]:  # what it makes then, as zeros, a compiler takes for constants, and gradients for their sum
+            begun[0] = True
+            return method(*args, **kwargs)
         settings.add(tuple(other_settings(optimizer)))
         with rates.in_tensors(), gradients.in_tensors_that_stay():
             return (update if len(settings) <= MOST_SETTINGS else method)(*args, **kwargs)

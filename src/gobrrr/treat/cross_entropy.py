@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gobrrr.treat.compiling import VERSIONS, inductor_after, more_versions
 from gobrrr.treat.edit import Edit, held_by_all
 from gobrrr.treat.loss_head import row_gradients, row_losses
+from gobrrr.treat.treatment import Unfit
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +25,7 @@ LOSS = "cross_entropy"
 """The site."""
 
 REDUCTIONS = ("none", "mean", "sum")
+DEVICES = ("cpu", "cuda")
 
 LEAST = 1 << 20
 """Logits: fewer stay in the cache, where nine passes over them take no longer than to enter compiled code twice."""
@@ -58,15 +60,26 @@ def is_known(
         and input.dim() == 2
         and input.numel() >= LEAST
         and input.is_floating_point()
+        and input.device.type in DEVICES
         and target.dtype is torch.int64
         and target.shape == input.shape[:1]
         and target.device == input.device
     )
 
 
+def is_torchs() -> bool:
+    """The function that is there, and no program's own around it."""
+    from torch.nn import functional
+
+    own: Any = functional.cross_entropy
+    return isinstance(own, FunctionType) and own.__closure__ is None and own.__code__.co_filename == functional.__file__
+
+
 def _other_code() -> Edit:
     from torch.nn import functional
 
+    if not is_torchs():
+        raise Unfit("another function stands for torch's cross_entropy")
     own: Any = functional.cross_entropy
     code = torchs_own().__code__  # while it is there
     asking = _asking.__code__.replace(
@@ -200,7 +213,7 @@ def _is_plain(*tensors: "torch.Tensor") -> bool:
     device is no matter of a loss, and our own counter counts what is done: but for what would be done eagerly.
     """
     import torch
-    from torch._C._functorch import peek_interpreter_stack
+    from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
     from torch._dynamo import eval_frame
     from torch.autograd import forward_ad
     from torch.jit import is_tracing  # type: ignore[attr-defined]
@@ -216,8 +229,9 @@ def _is_plain(*tensors: "torch.Tensor") -> bool:
         and all(isinstance(mode, DeviceContext) for mode in overriding)
         and all(isinstance(mode, Counter) for mode in _get_current_dispatch_mode_stack())
         and peek_interpreter_stack() is None
+        and not any(map(is_legacy_batchedtensor, tensors))
         and forward_ad._current_level < 0  # noqa: SLF001 (what its public names do not say)
-        and eval_frame._stance.stance != "force_eager"  # noqa: SLF001 (likewise)
+        and eval_frame._stance.stance == "default"  # noqa: SLF001 (likewise)
         and not torch.compiler.is_compiling()
         and not is_tracing()  # type: ignore[no-untyped-call]
     )

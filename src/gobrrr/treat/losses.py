@@ -11,7 +11,7 @@ from typing import Any
 from gobrrr.timing.state import preserved
 from gobrrr.treat.attention import calls_heard
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.cross_entropy import LOSS, is_known
+from gobrrr.treat.cross_entropy import LOSS, is_known, is_torchs
 from gobrrr.treat.fusing import compiled_host_s
 from gobrrr.treat.stillness import idle_optimizers, uncompiled
 from gobrrr.treat.subject import Subject
@@ -76,7 +76,7 @@ def logits_asked_for(subject: Subject) -> frozenset[tuple[int, ...]]:
     """Their sizes, of losses of the step as it came that can be generated."""
     if subject.logits is None:
         with subject.ended():
-            subject.logits = _heard(subject)
+            subject.logits = _heard(subject) if is_torchs() else frozenset()
     return subject.logits
 
 

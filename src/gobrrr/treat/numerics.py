@@ -59,6 +59,9 @@ MANY = 100
 EPSILONS = {"float64": 2**-52, "float32": 2**-23, "bfloat16": 2**-8, "float16": 2**-11}
 """Of a type: what rounding one number costs at most, relative to it."""
 
+UNSEEN = 2
+"""Times the size of what was looked at, beyond which the whole is of another kind."""
+
 ALLOWED = {"tf32": 5e-3, "bf16": 5e-2, "fp16": 2e-2, "fp8": 0.1, "int8": 0.1}
 """Relative error that who allows a type has allowed: some ten times what rounding once costs."""
 GRADIENTS = 4
@@ -227,9 +230,9 @@ class Error:
     """Of its own numbers; or, if more, what rounding moves where the step turns on it: a ReLU near zero, a maximum."""
     factor: float
     norms_apart: float
-    """By how much the sizes of the whole tensors differ, over the root of their elements' number; and where what was
-    looked at is smaller than the rest, as of the likelihoods of all words but the right ones, in its measure.
-    """
+    """By how much the sizes of the whole tensors differ, over the root of their elements' number."""
+    whole: float
+    """That size."""
     change: float | None
     """What the step does to it; None of what it makes."""
     is_double: bool
@@ -257,7 +260,8 @@ class Error:
             eagers=eagers,
             rounding=max(base.epsilon * size, moved),
             factor=factor(base, max(0.0, eagers - base.epsilon * size), size if change is None else change),
-            norms_apart=_norms_apart(seen, right) * (min(1.0, size / whole) if whole else 1.0),
+            norms_apart=_norms_apart(seen, right),
+            whole=whole,
             change=change,
             is_double=base.dtype == "float64" and right is truth and eagers <= DOUBLE * SLACK * size,
             is_known=is_known,
@@ -292,7 +296,21 @@ class Error:
 
     def is_beyond(self, usual: "Usual", allowed: str | None) -> bool:
         """By the elements that were looked at; and by the whole, whose size cannot differ by more than its error."""
-        return self.is_lost or not max(self.own, self.norms_apart) <= self.limit(usual, allowed)
+        limit = self.limit(usual, allowed)
+        is_near = self.norms_apart <= max(limit, self._limit_of_the_rest(usual, allowed))
+        return self.is_lost or not (self.own <= limit and is_near)
+
+    def _limit_of_the_rest(self, usual: "Usual", allowed: str | None) -> float:
+        """Where what was not looked at is much larger, as likelihoods of the right words among those of all others: by
+        its own measure, whatever is usual.
+        """
+        if self.whole <= UNSEEN * self.size:
+            return 0.0
+        if allowed is not None:
+            return ALLOWED[allowed] * usual.times * self.whole
+        own = 0.0 if self.is_noise else max(self.share, self.rounding / self.size)
+        slack = (DOUBLE if self.is_double else 1.0) * usual.slack
+        return (self.factor * min(NOISE, max(own, usual.share)) + slack) * self.whole
 
 
 def _norms_apart(seen: Seen, right: Seen) -> float:

@@ -1,5 +1,6 @@
 """Optimizers as treatments change them: their flags, their counts of steps and their rates, each an edit."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from numbers import Real
@@ -236,20 +237,31 @@ def _has_a_rate(group: Mapping[str, Any]) -> bool:
     return bool(group["params"]) and isinstance(group.get("lr"), Real | torch.Tensor)
 
 
+def has_begun(optimizer: Any) -> bool:
+    """It has what it keeps for each parameter, if it keeps anything."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return all(optimizer.state.get(parameter) for parameter in parameters)
+
+
 class Gradients:
     """An optimizer's. A compiler knows each by the tensor object that it is, and one that is made anew for every step
-    would be another program: while a compiled step runs, all lie in tensors that stay.
+    would be another program: while a compiled step runs, all lie in tensors that stay, unless somebody keeps one.
     """
 
     def __init__(self, optimizer: Any) -> None:
+        import torch
         from torch.utils.weak import WeakTensorKeyDictionary
 
         self.optimizer = optimizer
         self.standing: Any = WeakTensorKeyDictionary()
+        alone = torch.empty(0)
+        self.standing[alone] = torch.empty(0)
+        self.references = self._references(alone)
+        """To one that nobody else holds."""
 
     @contextmanager
     def in_tensors_that_stay(self) -> Iterator[None]:
-        """Afterwards they are the program's, and no memory of theirs is held."""
+        """Afterwards they are the program's, and no memory of theirs is held by us."""
         own = [(one, one.grad) for group in self.optimizer.param_groups for one in group["params"]]
         dense = [(one, gradient) for one, gradient in own if gradient is not None and is_strided(gradient)]
         try:
@@ -258,10 +270,15 @@ class Gradients:
             yield
         finally:
             for parameter, gradient in dense:
-                held = self.standing[parameter]
-                if parameter.grad is held:
+                if parameter.grad is self.standing[parameter]:
                     parameter.grad = gradient
-                held.data = gradient.data.new_empty(0)
+                if self._references(parameter) > self.references:
+                    del self.standing[parameter]
+                else:
+                    self.standing[parameter].data = gradient.data.new_empty(0)
+
+    def _references(self, parameter: "torch.Tensor") -> int:
+        return sys.getrefcount(self.standing[parameter])
 
     def _holding(self, parameter: "torch.Tensor", gradient: "torch.Tensor") -> "torch.Tensor":
         held: torch.Tensor | None = self.standing.get(parameter)
