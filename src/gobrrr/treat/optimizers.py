@@ -262,7 +262,8 @@ class Gradients:
     @contextmanager
     def in_tensors_that_stay(self) -> Iterator[None]:
         """Afterwards they are the program's, and no memory of theirs is held by us."""
-        own = [(one, one.grad) for group in self.optimizer.param_groups for one in group["params"]]
+        each = dict.fromkeys(one for group in self.optimizer.param_groups for one in group["params"])
+        own = [(one, one.grad) for one in each]
         dense = [(one, gradient) for one, gradient in own if gradient is not None and is_strided(gradient)]
         try:
             for parameter, gradient in dense:
