@@ -117,6 +117,9 @@ def test_a_patient_can_take_a_step(patient, twin):
 @pytest.mark.gpu
 @pytest.mark.parametrize(("patient", "twin"), twins("cuda"), ids=lambda value: getattr(value, "name", value))
 def test_a_patient_can_take_a_step_on_a_gpu(patient, twin):
+    free_bytes, total_bytes = torch.cuda.mem_get_info()
+    if (patient.name, twin) == ("near_limit", "sick") and free_bytes < 0.95 * total_bytes:
+        pytest.skip("it wants nearly all of the memory, and others have a part of it")
     with torch.compiler.set_stance("force_eager"):
         step, _ = made_step(load_factory(patient.target(twin)))
         step()

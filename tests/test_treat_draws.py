@@ -42,13 +42,15 @@ def test_a_place_that_bends_along_its_row_shares_no_draw() -> None:
 
 def test_inductor_writes_kernels_by_methods_of_its_classes_and_gets_them_back() -> None:
     from torch._inductor.codegen.triton import TritonKernel, TritonKernelOverrides, TritonOverrides
+    from torch._inductor.scheduler import MixOrderReduction
     from torch.compiler import config
 
     def there() -> tuple[object, ...]:
         index_expr, rand = vars(TritonKernelOverrides)["index_expr"], vars(TritonOverrides)["rand"]
         assert isinstance(index_expr, classmethod)
         assert isinstance(rand, staticmethod)
-        return index_expr, rand, vars(TritonKernel)["_filter_pdl"], config.cache_key_tag
+        decides = vars(MixOrderReduction)["can_fuse"]
+        return index_expr, rand, decides, vars(TritonKernel)["_filter_pdl"], config.cache_key_tag
 
     before = there()
     assert not list(generated_otherwise("cpu"))

@@ -27,6 +27,7 @@ from gobrrr.treat.attention import argument, attention_heard, attention_nodes, r
 from gobrrr.treat.draws import drawn_by_four
 from gobrrr.treat.edit import Edit, attribute, shared, swap_off, swap_on
 from gobrrr.treat.loss_head import loss_by_its_parts, loss_over_padding
+from gobrrr.treat.mixed_orders import mixed_beyond_the_cache
 from gobrrr.treat.once import computed_once
 from gobrrr.treat.optimizers import Gradients, Rates, has_begun, other_settings
 from gobrrr.treat.stillness import idle_optimizers, uncompiled
@@ -386,6 +387,7 @@ def generated_otherwise(device: str) -> Iterator[Edit]:
     from torch.compiler import config
 
     yield from drawn_by_four()
+    yield mixed_beyond_the_cache()
     yield begun_early_and_waiting()
     yield shared(config, "cache_key_tag", f"{config.cache_key_tag} gobrrr".strip())
 
