@@ -163,6 +163,7 @@ def test_where_nothing_can_be_written_nothing_is_searched(gobrrr, tmp_path, opti
 
 @pytest.mark.parametrize("option", ["--keep", "-o"])
 def test_a_file_that_cannot_be_written_after_all_loses_nothing_that_was_found(gobrrr, written, monkeypatch, option):
+    monkeypatch.setattr(treat_command, "_treated", lambda *_: treated())
     monkeypatch.setattr("gobrrr.schema.write_whole", lambda *_: throw(Missing("the disk is full")))
     code, out, err = gobrrr("treat", written(TRAINED), "--json", option, "found.json")
     assert code == 6

@@ -25,7 +25,7 @@ from gobrrr.treat.treating import Final, _confirmed, _final, _kept
 from gobrrr.treat.treatment import Forecast, NotYet, Numerics, Stage, Treatment, Unfit
 from gobrrr.treat.trial import Bench
 from gobrrr.treat.verify import truth
-from test_exam import exam
+from test_exam import exam, kernel
 
 EFFORT = StepEffort(warmup_steps=6, warmup_s=100, window_s=1, window_steps=1, windows=10, budget_s=1000)
 
@@ -694,3 +694,124 @@ def test_what_was_never_for_the_step_is_told_as_that_whatever_of_its_kind_is_kep
     assert names(search.kept) == ["good"]
     assert search.passed_over["idle"] == (None, "it has no loss")
     assert search.passed_over["small"] == (None, "another of its kind is kept")
+
+
+@dataclass(eq=False)
+class Balanced(Ward):
+    """Host and device need a second each; a treatment takes off them what it takes off."""
+
+    off: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def sides(self) -> tuple[float, float]:
+        """Of the device and of the host."""
+        taken = [self.off.get(name, (0.0, 0.0)) for name in self.force]
+        device_s, host_s = (1.0 - sum(side) for side in zip((0.0, 0.0), *taken, strict=True))
+        return device_s, host_s
+
+    def step(self) -> torch.Tensor:
+        self.clock.seconds += max(self.sides())
+        return self.x * 2
+
+    def exam(self):
+        device_s, host_s = self.sides()
+        return exam(kernel(seconds=device_s), step_s=max(device_s, host_s), host_s=host_s)
+
+
+@dataclass(frozen=True)
+class Relieving(Made):
+    """By what it says that it takes off."""
+
+    says: tuple[float, float] = (0.0, 0.0)
+
+    def forecast(self, chart, sites):
+        device_s, host_s = self.says
+        return chart.forecast(device_s=device_s, host_s=host_s)
+
+
+def relieving(ward: Balanced, name: str, says: tuple[float, float], *, raises=None, **options) -> Treatment:
+    return replace(made(ward, name, **options), kind=Relieving(ward, name, says=says, raises=raises))
+
+
+def balanced_search(ward: Balanced, *treatments: Treatment, **options) -> Search:
+    search = search_of(ward, *treatments, examine=ward.exam, **options)
+    search.exam = ward.exam()
+    return search
+
+
+def test_where_host_and_device_take_as_long_what_relieves_one_makes_room_for_what_relieves_the_other():
+    ward, said = Balanced(off={"device": (0.2, 0.0), "host": (0.0, 0.5)}), []
+    treatments = relieving(ward, "device", (0.2, 0.0)), relieving(ward, "host", (0.0, 0.5))
+    search = balanced_search(ward, *treatments, say=said.append)
+    search.run()
+    assert names(search.kept) == ["device", "host"]
+    first, second = search.kept
+    assert first.trial.race.comparison.speedup == pytest.approx(1.0)
+    assert second.trial.race.comparison.speedup == pytest.approx(1.25)
+    assert said[0] == "device, predicted 1.00x, to make room for host"
+    assert [search.made_room_for(one) for one in search.kept] == ["host", None]
+    assert search.room is None
+    assert not search.lost
+
+
+@pytest.mark.parametrize("cut", [None, KeyboardInterrupt()], ids=["no faster", "interrupted"])
+def test_room_that_nothing_has_used_is_given_up(cut):
+    """What was promised of the host does not come true: neither gains anything, and the step is as it was."""
+    ward = Balanced(off={"device": (0.2, 0.0)})
+    treatments = relieving(ward, "device", (0.2, 0.0)), relieving(ward, "host", (0.0, 0.5), raises=cut)
+    search = balanced_search(ward, *treatments)
+    if cut is None:
+        search.run()
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            search.run()
+    assert not search.kept
+    assert not ward.force
+    assert not search.bench.subject.plan
+    assert search.lost["device"].trial.reason == "no faster, and nothing was with it"
+    assert (search.exam.step_s, search.unseen) == (1.0, False), "as it was without"
+    assert ("host" in search.lost) == (cut is None)
+
+
+def test_what_makes_room_and_is_slower_is_refused():
+    ward = Balanced(off={"device": (0.2, -0.1), "host": (0.0, 0.5)})
+    search = balanced_search(ward, relieving(ward, "device", (0.2, 0.0)), relieving(ward, "host", (0.0, 0.5)))
+    search.run()
+    assert not search.kept
+    assert search.lost["device"].trial.reason == "slower"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "options"),
+    [
+        ((0.015, 0.0), (0.018, 0.0), {}),
+        ((0.2, 0.0), (0.01, 0.0), {}),
+        ((0.0, 0.5), (0.2, 0.0), {"group": "g"}),
+    ],
+    ids=["both are of the device, and small", "nothing relieves the host", "they exclude each other"],
+)
+def test_two_that_gain_too_little_together_too_are_not_tried(one, other, options):
+    ward = Balanced()
+    search = balanced_search(ward, relieving(ward, "one", one, **options), relieving(ward, "other", other, **options))
+    search.run()
+    assert not search.kept
+    assert not search.lost
+    assert {why for _, why in search.passed_over.values()} == {"too little to gain"}
+
+
+def test_on_a_cpu_where_host_and_device_are_one_nothing_makes_room():
+    ward = Balanced(off={"device": (0.2, 0.0), "host": (0.0, 0.5)})
+    search = balanced_search(ward, relieving(ward, "device", (0.01, 0.0)), relieving(ward, "host", (0.0, 0.01)))
+    search.exam = replace(exam(kernel(seconds=0.5), step_s=1.0), serial=True)
+    assert not search._next()
+
+
+def test_what_stands_in_for_another_makes_no_room_in_its_place():
+    ward = Balanced(off={"device": (0.2, 0.0), "graph": (0.0, 0.9), "parts": (0.0, 0.5)})
+    search = balanced_search(
+        ward,
+        relieving(ward, "parts", (0.0, 0.95), group="graph", instead_of="graph"),
+        relieving(ward, "graph", (0.0, 0.9), group="graph"),
+        relieving(ward, "device", (0.2, 0.0)),
+    )
+    search.run()
+    assert sorted(names(search.kept)) == ["device", "graph"]

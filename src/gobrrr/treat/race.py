@@ -20,6 +20,9 @@ CLEAR = 0.1
 WORTH = 1.01
 """The low end of the interval has to exceed this for a treatment to be kept."""
 
+NO_SLOWER = 0.98
+"""Or this, where it is to make room for another."""
+
 HOPELESS = 2.0
 """Times as long as untreated, in every window: what also takes longer than a race should is timed no better."""
 
@@ -63,9 +66,8 @@ class Race:
     def step_s(self) -> float:
         return self.after.median
 
-    @property
-    def is_won(self) -> bool:
-        return self.comparison.interval.low > WORTH
+    def is_won(self, least: float = WORTH) -> bool:
+        return self.comparison.interval.low > least
 
     @property
     def is_open(self) -> bool:
