@@ -28,7 +28,7 @@ def waterfall(levels: Sequence[Level]) -> Spec:
                 "encoding": {"x": x, "y": {**y, "field": "predicted_s"}},
             },
             {
-                "transform": [{"calculate": "max(datum.from_s, datum.to_s)", "as": "top_s"}],
+                "transform": [{"calculate": "max(datum.from_s, datum.to_s, datum.predicted_s)", "as": "top_s"}],
                 "mark": {"type": "text", "baseline": "bottom", "dy": -5},
                 "encoding": {"x": x, "y": {**y, "field": "top_s"}, "text": {"field": "said", "type": "nominal"}},
             },
