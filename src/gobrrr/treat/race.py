@@ -66,7 +66,12 @@ class Race:
     def step_s(self) -> float:
         return self.after.median
 
-    def is_won(self, least: float = WORTH) -> bool:
+    @property
+    def is_won(self) -> bool:
+        return self.gains(WORTH)
+
+    def gains(self, least: float) -> bool:
+        """So many times at the least."""
         return self.comparison.interval.low > least
 
     @property

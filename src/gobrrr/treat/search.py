@@ -355,7 +355,7 @@ def _waiting(some: list[Candidate], others: list[Candidate]) -> list[Candidate]:
 
 def _only_makes_room(attempt: Attempt) -> bool:
     race = attempt.trial.race
-    return attempt.candidate.makes_room_for is not None and race is not None and not race.is_won()
+    return attempt.candidate.makes_room_for is not None and race is not None and not race.is_won
 
 
 def _turn(one: Candidate) -> tuple[bool, bool, float]:

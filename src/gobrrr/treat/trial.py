@@ -186,7 +186,7 @@ def _why_not(ran: Race, floor_s: float | None, rival: float, least: float) -> st
         )
     if ran.recompiles:
         return compiled_meanwhile(ran)
-    if ran.is_won(least):
+    if ran.gains(least):
         return None if won > rival else f"{RIVAL_FASTER}; its numbers were not checked"
     if ran.is_open:
         return f"{UNDECIDED}: the interval is {interval.low:.3f} to {interval.high:.3f} amid noise"
