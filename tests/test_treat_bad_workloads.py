@@ -13,7 +13,7 @@ from gobrrr.errors import CannotDecide, ProgramFailed
 from gobrrr.treat.treating import treat
 from gobrrr.workload import Workload, warned_once
 from test_examination import probed
-from test_treat_cli import cheap
+from test_treat_cli import always_won, cheap
 from test_treat_treatments import bits
 from treating import Block, subject
 
@@ -146,7 +146,10 @@ def test_an_optimizer_of_ones_own_is_left_alone():
     assert "no fused form" in {one.treatment: one.reason for one in result.not_tried}["fused-optimizer"]
 
 
-def test_what_is_random_otherwise_than_by_dropout_is_compared_by_its_distribution():
+def test_what_is_random_otherwise_than_by_dropout_is_compared_by_its_distribution(monkeypatch):
+    monkeypatch.setattr("gobrrr.treat.search.WORTH_TRYING", 0.0)
+    monkeypatch.setattr("gobrrr.treat.trial.race", always_won)
+
     class Noisy(nn.Module):
         def __init__(self):
             super().__init__()
@@ -156,6 +159,7 @@ def test_what_is_random_otherwise_than_by_dropout_is_compared_by_its_distributio
             return self.layer(x + torch.randn_like(x))
 
     result = treated(with_loss(Noisy(), torch.randn(4, 16)))
+    assert result.kept
     assert all(one.numerics.weak for one in result.kept)
 
 

@@ -1,5 +1,6 @@
 """Sums along rows and along columns: one kernel where that saves reading from memory, two where the cache has it."""
 
+from inspect import signature
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +20,8 @@ def node(*names):
 
 
 def graph(sizes):
-    return V.set_graph_handler(SimpleNamespace(get_dep_size_hint=lambda dep: sizes[dep.name]))
+    """Of a name the first read is of all of it, others of a part."""
+    return V.set_graph_handler(SimpleNamespace(get_dep_size_hint=lambda dep: sizes[dep.name] >> dep.number // 3))
 
 
 class Orders:
@@ -49,6 +51,15 @@ def test_they_are_one_kernel_only_beyond_the_cache(monkeypatch, x_mib, wanted):
         swap_off(edits)
 
 
+def test_inductor_asks_two_nodes_what_both_read_and_a_graph_how_large_that_is():
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.scheduler import MixOrderReduction
+
+    assert list(signature(MixOrderReduction.can_fuse).parameters) == ["node1", "node2"]
+    assert list(signature(MixOrderReduction.get_common_read).parameters) == ["node1", "node2"]
+    assert list(signature(GraphLowering.get_dep_size_hint).parameters)[:2] == ["self", "dep"]
+
+
 def test_what_inductor_would_not_mix_is_not_looked_at_and_its_rule_comes_back(monkeypatch):
     from torch._inductor.scheduler import MixOrderReduction
 
@@ -72,6 +83,8 @@ def test_a_norms_gradient_is_one_kernel_only_where_its_rows_do_not_stay_in_the_c
 
     torch.manual_seed(0)
     x, slope = (torch.randn(rows, 768, device="cuda") for _ in range(2))
+    if not mixed and x.nbytes + slope.nbytes > torch.cuda.get_device_properties().L2_cache_size:
+        pytest.skip("this cache holds less than Inductor would mix")
     given = [one.requires_grad_() for one in (x, torch.rand(768, device="cuda"), torch.rand(768, device="cuda"))]
 
     def normed(x, weight, bias):

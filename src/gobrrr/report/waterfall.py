@@ -186,8 +186,6 @@ NOTABLE_S = 1.0
 
 
 def _costs(one: Kept) -> Iterator[str]:
-    if one.makes_room_for is not None:
-        yield f"kept for what {plain(one.makes_room_for)} gains with it"
     if one.compile_s > NOTABLE_S:
         paid = "" if one.break_even_steps is None else f", paid back after {units.count(one.break_even_steps, 2)} steps"
         yield f"ready after {units.seconds(one.compile_s, 2)}{paid}"

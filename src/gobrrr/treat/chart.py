@@ -85,14 +85,9 @@ class Chart:
         Off the host it may take less than nothing, which at worst is all to be paid, and at best half of it.
         """
         least_host_s, most_host_s = sorted((host_s, UNSURE * host_s))
-        most_device_s = device_s if most_device_s is None else most_device_s
-        likely, most = self._speedup(device_s, host_s), self._speedup(most_device_s, most_host_s)
-        least = self._speedup(UNSURE * device_s, least_host_s)
-        return Forecast(likely, least, max(likely, most), most_device_s, most_host_s)
-
-    def at_most_together(self, *forecasts: Forecast) -> float:
-        """How many times faster: where host and device take as long, one that relieves either shows nothing alone."""
-        return self._speedup(sum(one.device_s for one in forecasts), sum(one.host_s for one in forecasts))
+        likely = self._speedup(device_s, host_s)
+        most = self._speedup(device_s if most_device_s is None else most_device_s, most_host_s)
+        return Forecast(likely, self._speedup(UNSURE * device_s, least_host_s), max(likely, most))
 
     def _speedup(self, device_s: float, host_s: float) -> float:
         stake = at_stake(self.case.sides, device_less_s=device_s, host_less_s=host_s) or 0.0

@@ -378,6 +378,10 @@ def written(tensor: "torch.Tensor") -> "torch.Tensor":
     return realize(tensor)
 
 
+WRITTEN_SO = "gobrrr 2"
+"""Another with every change of how kernels are written: torch's cache knows of its own sources alone."""
+
+
 def generated_otherwise(device: str) -> Iterator[Edit]:
     """How Inductor writes kernels for a GPU, changed in whatever is compiled from now on, and kept apart from what was
     before.
@@ -389,7 +393,7 @@ def generated_otherwise(device: str) -> Iterator[Edit]:
     yield from drawn_by_four()
     yield mixed_beyond_the_cache()
     yield begun_early_and_waiting()
-    yield shared(config, "cache_key_tag", f"{config.cache_key_tag} gobrrr".strip())
+    yield shared(config, "cache_key_tag", f"{config.cache_key_tag} {WRITTEN_SO}".strip())
 
 
 def begun_early_and_waiting() -> Edit:

@@ -33,5 +33,8 @@ def read_by_both_bytes(orders: Any, one: Any, other: Any) -> int:
     from torch._inductor.virtualized import V
 
     common = set(orders.get_common_read(one, other))
-    sizes = {dep.name: V.graph.get_dep_size_hint(dep) for dep in one.read_writes.reads if dep.name in common}
+    sizes: dict[str, int] = {}
+    for dep in one.read_writes.reads:
+        if dep.name in common:
+            sizes[dep.name] = max(sizes.get(dep.name, 0), V.graph.get_dep_size_hint(dep))  # a part of it may be, too
     return sum(sizes.values())

@@ -29,8 +29,6 @@ class Kept:
     """After so many steps that cost is won back."""
     memory_bytes: int | None
     by_hand: str
-    makes_room_for: str | None = None
-    """Kept for what that one gains with it, where it gains nothing by itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,6 @@ CLEAR = 0.1
 WORTH = 1.01
 """The low end of the interval has to exceed this for a treatment to be kept."""
 
-NO_SLOWER = 0.98
-"""Or this, where it is to make room for another."""
-
 HOPELESS = 2.0
 """Times as long as untreated, in every window: what also takes longer than a race should is timed no better."""
 
@@ -68,11 +65,7 @@ class Race:
 
     @property
     def is_won(self) -> bool:
-        return self.gains(WORTH)
-
-    def gains(self, least: float) -> bool:
-        """So many times at the least."""
-        return self.comparison.interval.low > least
+        return self.comparison.interval.low > WORTH
 
     @property
     def is_open(self) -> bool:

@@ -4,24 +4,18 @@ What is predicted to gain too little even at its bound is not tried, and the pag
 kept the step is examined again, because its limits have moved: a fused step may be limited by the host, a graphed one
 is by the device. Of treatments that exclude each other all that can help are tried, against the same step; and once a
 graph has taken the host out of the picture, those that lost because of it have a second chance.
-
-Where host and device take as long, what relieves one of them gains nothing, and neither does what relieves the other.
-So when nothing else is left, the first of two such is taken if it is no slower, to make room; if the step, examined so,
-has nothing then that gains, it is given up again.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 
 from gobrrr import units
 from gobrrr.errors import GobrrrError
 from gobrrr.exam import Exam
 from gobrrr.timing.state.undo import interrupts_deferred
 from gobrrr.treat.chart import Chart
-from gobrrr.treat.race import NO_SLOWER, WORTH
 from gobrrr.treat.treatment import Dose, Forecast, NotYet, Numerics, Plan, Stage, Treatment, Unfit, graphless
-from gobrrr.treat.trial import NO_FASTER, Bench, Trial, said_by, trial
+from gobrrr.treat.trial import Bench, Trial, said_by, trial
 
 WORTH_TRYING = 1.02
 """Predicted at the most: below, a race could hardly show it."""
@@ -29,7 +23,6 @@ WORTH_TRYING = 1.02
 REPLAY_S = 12e-6
 """Of a captured graph, where nobody measured it."""
 
-TOO_LITTLE = "too little to gain"
 SPENT = "the budget is spent"
 INTERRUPTED = "the search was interrupted"
 
@@ -40,8 +33,6 @@ Examine = Callable[[], Exam]
 class Candidate:
     dose: Dose
     forecast: Forecast
-    makes_room_for: str | None = None
-    """It may gain nothing, and that one nothing without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +41,6 @@ class Attempt:
 
     candidate: Candidate
     trial: Trial
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Made by what was kept for the sake of another, until that one is kept too."""
-
-    made_by: Attempt
-    """With the way back."""
-    exam: Exam
-    """Of the step without it."""
-    unseen: bool
 
 
 @dataclass
@@ -87,9 +67,6 @@ class Search:
     warnings: list[str] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
     """Of the moment, in their turn."""
-    small: list[Candidate] = field(default_factory=list)
-    """Of the moment, in their turn, those of which none gains enough by itself."""
-    room: Room | None = None
     unseen: bool = False
     """Something was kept, and the step was not examined since."""
 
@@ -100,10 +77,8 @@ class Search:
                 if best is not None:
                     self._keep(best)
         except KeyboardInterrupt:
-            self._give_room_up()
             self._leave(INTERRUPTED)
             raise
-        self._give_room_up()
         if self._is_spent():
             self._leave(SPENT)
 
@@ -114,36 +89,15 @@ class Search:
         if self.unseen and self._is_spent():
             return []
         self._weigh()
-        if not self.candidates and self._give_room_up():
-            self._weigh()
         if not self.candidates:
-            return self._first_of_two()
+            return []
         group = self.candidates[0].dose.treatment.group
         rivals = [one for one in self.candidates if group is not None and one.dose.treatment.group == group]
         return rivals or self.candidates[:1]
 
-    def _first_of_two(self) -> list[Candidate]:
-        """That would gain enough together, and only so: one relieves the host, the other the device."""
-        chart = Chart(self.exam, self.bench.subject)
-
-        def beyond_each(pair: tuple[Candidate, Candidate]) -> float:
-            one, other = (candidate.forecast for candidate in pair)
-            return chart.at_most_together(one, other) / (one.high * other.high)
-
-        pairs = [
-            (one, other)
-            for one, other in combinations(self.small, 2)
-            if one.dose.treatment.group is None or one.dose.treatment.group != other.dose.treatment.group
-        ]
-        pair = max(pairs, key=beyond_each, default=None)
-        if pair is None or beyond_each(pair) < WORTH_TRYING:
-            return []
-        first, second = pair
-        return [replace(first, makes_room_for=_treated_by(second))]
-
     def _leave(self, why: str) -> None:
         """What is not tried any more: it had a bound, or is not weighed any more."""
-        bounds = {_treated_by(one): one.forecast.high for one in self.candidates}
+        bounds = {one.dose.treatment.name: one.forecast.high for one in self.candidates}
         passed, self.passed_over = self.passed_over, dict(self.beaten)
         for treatment in self._open():
             name = treatment.name
@@ -180,15 +134,13 @@ class Search:
                 candidates.append(found)
             else:
                 passed_over[treatment.name] = found
-        small = [one for one in candidates if one.forecast.high < WORTH_TRYING]
-        large = [one for one in candidates if one not in small]
-        passed_over |= {_treated_by(one): (one.forecast.high, TOO_LITTLE) for one in small}
-        waiting = _waiting(large, large)
+        names = {one.dose.treatment.name for one in candidates}
+        waiting = [one for one in candidates if one.dose.treatment.instead_of in names]
         passed_over |= {
-            _treated_by(one): (one.forecast.high, f"{one.dose.treatment.instead_of} does more") for one in waiting
+            one.dose.treatment.name: (one.forecast.high, f"{one.dose.treatment.instead_of} does more")
+            for one in waiting
         }
-        self.candidates = sorted((one for one in large if one not in waiting), key=_turn)
-        self.small = sorted((one for one in small if one not in _waiting(small, candidates)), key=_turn)
+        self.candidates = sorted((one for one in candidates if one not in waiting), key=_turn)
         self.passed_over = passed_over
 
     def _weighed(self, treatment: Treatment, chart: Chart) -> Candidate | tuple[float | None, str]:
@@ -207,8 +159,10 @@ class Search:
         except Exception as error:  # noqa: BLE001 (it looks into the user's models, and other treatments can still help)
             return None, f"could not be weighed: {said_by(error)}"
         self.unfit.pop(treatment.name, None)
+        if forecast.high < WORTH_TRYING:
+            return forecast.high, "too little to gain"
         if forbidden is not None:
-            return forecast.high, TOO_LITTLE if forecast.high < WORTH_TRYING else forbidden
+            return forecast.high, forbidden
         return Candidate(Dose(treatment, sites), forecast)
 
     def _is_spent(self) -> bool:
@@ -241,17 +195,15 @@ class Search:
 
     def _pass_over(self, candidate: Candidate, why: str) -> None:
         """For good, unless it was tried before."""
-        name = _treated_by(candidate)
+        name = candidate.dose.treatment.name
         if name not in self.lost:
             self.beaten[name] = candidate.forecast.high, why
 
     def _tried(self, candidate: Candidate, rival: float) -> Attempt:
-        name, other = _treated_by(candidate), candidate.makes_room_for
-        to_make_room = "" if other is None else f", to make room for {other}"
-        self.bench.say(f"{name}, predicted {candidate.forecast.speedup:.2f}x{to_make_room}")
-        rival, least = (rival, WORTH) if other is None else (NO_SLOWER, NO_SLOWER)
+        name = candidate.dose.treatment.name
+        self.bench.say(f"{name}, predicted {candidate.forecast.speedup:.2f}x")
         plan = with_dose(self.bench.subject.plan, candidate.dose)
-        found = trial(self.bench, plan, rival, least)
+        found = trial(self.bench, plan, rival)
         below = graphless(plan)
         if not found.is_sound and below != plan and candidate.dose in below and not self._is_spent():
             without = trial(self.bench, below, rival)  # what cannot be captured may still be faster than what was
@@ -273,7 +225,6 @@ class Search:
         assert attempt.trial.turn is not None, "what is kept was tried"
         treatment = attempt.candidate.dose.treatment
         with interrupts_deferred():
-            self.room = Room(attempt, self.exam, self.unseen) if _only_makes_room(attempt) else None
             attempt.trial.turn.to_after()
             for old in [one for one in self.kept if one.candidate.dose not in attempt.trial.plan]:
                 self.kept.remove(old)
@@ -282,26 +233,6 @@ class Search:
             self.lost.pop(treatment.name, None)
             self.unseen, self.candidates, self.passed_over = True, [], dict(self.beaten)
         self.bench.say(f"keeping {treatment.name}: {_speedup(attempt):.2f}x, {_step_time(attempt)} a step by now")
-
-    def _give_room_up(self) -> bool:
-        """If there is some: nothing that was kept since needs it."""
-        room, self.room = self.room, None
-        if room is None or room.made_by.trial.turn is None:
-            return False
-        name = _name(room.made_by)
-        with interrupts_deferred():
-            room.made_by.trial.turn.to_before()
-            self.kept.pop()
-            reason = f"{NO_FASTER}, and nothing was with it"
-            self.lost[name] = done_with(Attempt(room.made_by.candidate, replace(room.made_by.trial, reason=reason)))
-            self.exam, self.unseen = room.exam, room.unseen
-        self.bench.say(f"giving {name} up: {self.lost[name].trial.reason}")
-        return True
-
-    def made_room_for(self, attempt: Attempt) -> str | None:
-        """What was kept next, if that is what it was kept for."""
-        following = self.kept[self.kept.index(attempt) + 1 :]
-        return _name(following[0]) if following and _only_makes_room(attempt) else None
 
     def disown(self, reason: str) -> None:
         """Nothing is kept after all."""
@@ -343,21 +274,6 @@ class Search:
         self.unseen = unseen
 
 
-def _treated_by(one: Candidate) -> str:
-    return one.dose.treatment.name
-
-
-def _waiting(some: list[Candidate], others: list[Candidate]) -> list[Candidate]:
-    """Those that stand in for another that is there."""
-    names = {_treated_by(other) for other in others}
-    return [one for one in some if one.dose.treatment.instead_of in names]
-
-
-def _only_makes_room(attempt: Attempt) -> bool:
-    race = attempt.trial.race
-    return attempt.candidate.makes_room_for is not None and race is not None and not race.is_won
-
-
 def _turn(one: Candidate) -> tuple[bool, bool, float]:
     """What takes seconds before what takes minutes, and the most promising first. But what quantizes comes last: how to
     do that best depends on who multiplies, and that is a compiler's choice.
@@ -393,7 +309,7 @@ def _speedup(attempt: Attempt) -> float:
 
 
 def _name(attempt: Attempt) -> str:
-    return _treated_by(attempt.candidate)
+    return attempt.candidate.dose.treatment.name
 
 
 def _step_time(attempt: Attempt) -> str:

@@ -210,7 +210,7 @@ def _treated(search: Search, came: Admission, target: str, final: Final, spent_s
     subject, exam = search.bench.subject, came.exam
     interval_s = final.after.interval()
     predicted = prod(attempt.candidate.forecast.speedup for attempt in search.kept)
-    kept = tuple(_kept(attempt, subject, search.made_room_for(attempt)) for attempt in search.kept)
+    kept = tuple(_kept(attempt, subject) for attempt in search.kept)
     return Treated(
         target=target,
         machine=exam.ceilings.device,
@@ -258,7 +258,7 @@ def _advice(search: Search, exam: Exam, final: Final) -> tuple[Advice, ...] | No
     return None
 
 
-def _kept(attempt: Attempt, subject: Subject, made_room_for: str | None = None) -> Kept:
+def _kept(attempt: Attempt, subject: Subject) -> Kept:
     trial, treatment = attempt.trial, attempt.candidate.dose.treatment
     assert trial.race is not None, "what was kept has won a race"
     assert trial.numerics is not None, "and was checked before"
@@ -277,7 +277,6 @@ def _kept(attempt: Attempt, subject: Subject, made_room_for: str | None = None) 
         break_even_steps=trial.compile_s / saved_s if saved_s > 0 else None,
         memory_bytes=trial.memory_bytes,
         by_hand=_by_hand(attempt.candidate.dose, subject),
-        makes_room_for=made_room_for,
     )
 
 

@@ -52,10 +52,6 @@ class Forecast:
     low: float
     high: float
     """Nothing makes it more: if even this is too little, nothing is tried."""
-    device_s: float = 0.0
-    """What it takes off the device at the most, whether or not the host lets that show."""
-    host_s: float = 0.0
-    """Off the host likewise."""
 
 
 class Kind(Protocol):

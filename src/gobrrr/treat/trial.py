@@ -18,7 +18,7 @@ from gobrrr.treat.launched import launched
 from gobrrr.treat.memory import Pool, peak_bytes, private_pools, released
 from gobrrr.treat.numerics import Check
 from gobrrr.treat.patience import given_up_after
-from gobrrr.treat.race import CLEAR, WORTH, Race, race
+from gobrrr.treat.race import CLEAR, Race, race
 from gobrrr.treat.subject import Subject, Turn
 from gobrrr.treat.treatment import Plan, Unfit
 from gobrrr.treat.verify import Truth, verified
@@ -82,11 +82,10 @@ class Bench:
         return max(0.0, self.until_s - self.clock.now_s())
 
 
-def trial(bench: Bench, plan: Plan, rival: float = 1.0, least: float = WORTH) -> Trial:
+def trial(bench: Bench, plan: Plan, rival: float = 1.0) -> Trial:
     """Afterwards the subject is as it was before; whatever fails is the reason, and ^C passes through.
 
-    Of its kind, the best so far is the rival: it is as many times as fast as what is in force. At the least it has to
-    gain so much.
+    Of its kind, the best so far is the rival: it is as many times as fast as what is in force.
     """
     said, rehearsed_s = _rehearsed(bench, plan)
     if said is not None:
@@ -97,7 +96,7 @@ def trial(bench: Bench, plan: Plan, rival: float = 1.0, least: float = WORTH) ->
         turn = bench.subject.become(plan)
         ready_s = bench.clock.now_s() - began_s + _first_step_s(bench)
         ready_s = max(ready_s, rehearsed_s)  # whose kernels are found compiled by now
-        return _tried(bench, plan, turn, pools, ready_s, rival, least)
+        return _tried(bench, plan, turn, pools, ready_s, rival)
     except Exception as error:  # noqa: BLE001 (compilers raise anything, and other treatments can still help)
         return Trial(plan, said_by(error))
     finally:
@@ -118,14 +117,12 @@ def _rehearsed(bench: Bench, plan: Plan) -> tuple[str | None, float]:
     return said, bench.clock.now_s() - began_s
 
 
-def _tried(
-    bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], ready_s: float, rival: float, least: float
-) -> Trial:
+def _tried(bench: Bench, plan: Plan, turn: Turn, others: Container[Pool], ready_s: float, rival: float) -> Trial:
     subject = bench.subject
     bench.say("  racing")
     with preserved(subject.origin):
         ran = raced(bench, turn, clear=CLEAR)
-        reason = _why_not(ran, bench.floors.violated_s(plan, ran.step_s), rival, least)
+        reason = _why_not(ran, bench.floors.violated_s(plan, ran.step_s), rival)
         if reason == NO_FASTER and _launches_the_same(subject, turn):
             reason = f"{NO_FASTER}: the same kernels run"
     if reason is not None:
@@ -176,7 +173,7 @@ def compiled_meanwhile(ran: Race) -> str:
     return f"something was compiled again while it was timed ({ran.recompiles[0]})"
 
 
-def _why_not(ran: Race, floor_s: float | None, rival: float, least: float) -> str | None:
+def _why_not(ran: Race, floor_s: float | None, rival: float) -> str | None:
     """The floor is one that it is below."""
     won, interval = ran.comparison.speedup, ran.comparison.interval
     if floor_s is not None:
@@ -186,7 +183,7 @@ def _why_not(ran: Race, floor_s: float | None, rival: float, least: float) -> st
         )
     if ran.recompiles:
         return compiled_meanwhile(ran)
-    if ran.gains(least):
+    if ran.is_won:
         return None if won > rival else f"{RIVAL_FASTER}; its numbers were not checked"
     if ran.is_open:
         return f"{UNDECIDED}: the interval is {interval.low:.3f} to {interval.high:.3f} amid noise"

@@ -63,8 +63,7 @@ class WholeStepGraph:
         case, step_s = chart.case, chart.exam.step_s
         apart_s = GAP_S * len(case.kernels)
         least_s = max(case.busy_s, 0.01 * step_s)
-        likely, least, most = (step_s / (least_s + gaps * apart_s) for gaps in (1, 4, 0))
-        return Forecast(likely, least, most, host_s=case.sides.host_s or 0.0)
+        return Forecast(step_s / (least_s + apart_s), step_s / (least_s + 4 * apart_s), step_s / least_s)
 
     def edits(self, subject: Subject, sites: tuple[str, ...]) -> Iterator[Edit]:
         """Optimizers in the fused form where there is one: the other computes its corrections by the step's count in
