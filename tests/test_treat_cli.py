@@ -17,7 +17,7 @@ from gobrrr.treat import treating
 from gobrrr.treat.outcome import NotTried, Prescription, Rejected
 from gobrrr.treat.prescription import fingerprint_of
 from gobrrr.treat.race import Race
-from gobrrr.treat.search import INTERRUPTED
+from gobrrr.treat.search import INTERRUPTED, SPENT
 from gobrrr.treat.treating import treat
 from gobrrr.treat.treatment import TREATMENTS
 from gobrrr.treat.trial import UNDECIDED
@@ -125,6 +125,8 @@ def test_what_to_type_next_depends_on_what_was_found():
     told = 'in your program: rx = gobrrr.apply("my rx.json", model, optimizer)'
     assert _following(helped, "a.py:b", none, Path("my rx.json")).removesuffix("; step = rx.step(step)") == told
     assert _following(idle, "a.py:b", none, Path("rx.json")) == "gobrrr examine a.py:b"
+    cut = replace(idle, not_tried=(NotTried("compile", 1.07, SPENT),), spent_s=82.0)
+    assert _following(cut, "a.py:b", some, None) == "gobrrr treat a.py:b --allow bf16,tf32 --budget 6m"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`gobrrr treat`."""
 
 from functools import partial
+from math import ceil
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -14,6 +15,9 @@ from gobrrr.errors import CannotDecide, Interrupted, UsageError
 
 if TYPE_CHECKING:
     from gobrrr.treat.outcome import Treated
+
+ENOUGH = 4
+"""Times what a search took whose budget was too small for anything to help."""
 
 
 @click.command("treat")
@@ -95,11 +99,15 @@ def _refuse_to_say_no(found: "Treated") -> None:
 
 def _following(found: "Treated", target: str, allow: frozenset[str], keep: Path | None) -> str:
     """What to type next."""
+    from gobrrr.treat.search import SPENT
+
+    again = f"gobrrr treat {quote(target)}" + (f" --allow {quote(','.join(sorted(allow)))}" if allow else "")
+    if not found.kept and any(one.reason == SPENT for one in found.not_tried):
+        return f"{again} --budget {ceil(ENOUGH * found.spent_s / 60)}m"
     if not found.kept:
         return f"gobrrr examine {quote(target)}"
     if keep is None:
-        allowing = f"--allow {quote(','.join(sorted(allow)))} " if allow else ""
-        return f"gobrrr treat {quote(target)} {allowing}--keep rx.json"
+        return f"{again} --keep rx.json"
     whole = any(dose.sites == ("step",) for dose in found.prescription.doses)
     return f'in your program: rx = gobrrr.apply("{keep}", {_given(found)}){"; step = rx.step(step)" if whole else ""}'
 
